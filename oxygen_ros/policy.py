@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 
+from oxygen_ros.checkpoint import inspect_checkpoint
+from oxygen_ros.engine.budget import make_budget
+from oxygen_ros.engine.engine import Engine, FrameAnswer, Output, Token
+from oxygen_ros.engine.request import Limits
+from oxygen_ros.models.registry import describe, load
+from oxygen_ros.processing.tokenizer import Detokenizer
 from oxygen_ros.types import (
     ActionChunk,
     EngineStats,
+    FrameDropped,
     LanguageRequest,
     Observation,
+    OxygenError,
     PolicyInfo,
+    Reason,
     TokenDelta,
 )
+
+PolicyOutput = ActionChunk | FrameDropped | TokenDelta
+DTYPES = {'float32': torch.float32, 'bfloat16': torch.bfloat16}
+_NO_FRAME = -1
 
 
 @dataclass(frozen=True)
@@ -41,11 +57,59 @@ class PolicyOptions:
     max_new_tokens: int = 256
     max_kv_mb: int = 4096
 
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value < least:
+                raise OxygenError(f'{name} is {value}: must be at least {least}')
+        if self.dtype not in DTYPES:
+            raise OxygenError(f'dtype is {self.dtype!r}: allowed are {", ".join(DTYPES)}')
+
+
+_LEAST = {
+    'denoise_steps': 1,
+    'max_rows': 1,
+    'max_queue': 1,
+    'max_prompt_tokens': 0,
+    'max_new_tokens': 1,
+    'max_kv_mb': 1,
+}
+
 
 class Policy:
     """A loaded checkpoint that answers frames. Not thread-safe: one thread calls it."""
 
-    info: PolicyInfo
+    def __init__(
+        self,
+        path: str | Path,
+        options: PolicyOptions,
+        clock: Callable[[], int],
+        progress: Callable[[float], None] | None = None,
+    ) -> None:
+        checkpoint = inspect_checkpoint(path)
+        self.options = options
+        family = load(checkpoint, _device(options.device), DTYPES[options.dtype], progress)
+        self._processor = family.processor
+        self.engine = Engine(
+            family.model,
+            options.mode,
+            make_budget(options.budget),
+            Limits(
+                options.max_rows,
+                options.max_queue,
+                options.max_prompt_tokens,
+                options.max_new_tokens,
+            ),
+            options.denoise_steps,
+            options.max_kv_mb * 2**20,
+            clock,
+        )
+        effective = {f.name: str(getattr(options, f.name)) for f in dataclasses.fields(options)}
+        self.info = dataclasses.replace(
+            describe(checkpoint), effective={**effective, **family.notes}
+        )
+        self._words: dict[str, Detokenizer] = {}
+        self._truncated = 0
 
     @classmethod
     def from_checkpoint(
@@ -54,19 +118,24 @@ class Policy:
         options: PolicyOptions | None = None,
         *,
         clock: Callable[[], int] = time.monotonic_ns,
-        progress: Callable[[str, float], None] | None = None,
-        **overrides,
+        progress: Callable[[float], None] | None = None,
+        **overrides: Any,
     ) -> Policy:
-        """Load a checkpoint folder. Overrides are fields of PolicyOptions.
+        """Load a checkpoint folder and warm it up. Overrides are fields of PolicyOptions.
 
-        progress(text, fraction) is called while loading and warming up. Raises OxygenError.
+        clock: nanoseconds that stamp outputs and judge deadlines. progress: called with the
+        fraction of the weights that is read. Raises OxygenError.
         """
-        raise NotImplementedError
+        policy = cls(path, _options(options, overrides), clock, progress)
+        policy._warm_up()
+        return policy
 
     @staticmethod
     def inspect(path: str | Path) -> PolicyInfo:
         """Read a checkpoint's description without its weights. Raises OxygenError."""
-        raise NotImplementedError
+        return describe(inspect_checkpoint(path))
+
+    # -- in
 
     def act(
         self,
@@ -74,52 +143,168 @@ class Policy:
         noise: np.ndarray | None = None,
         requests: Iterable[LanguageRequest] = (),
     ) -> ActionChunk:
-        """Answer one frame now; decode steps that are due before it are not run. Raises OxygenError.
+        """Answer one frame now. Words that are due meanwhile wait in step() and stream().
 
         noise: float32 [H, A_padded], drawn from (seed, stamp_ns) when not given.
+        Raises OxygenError when the frame cannot be answered.
         """
-        raise NotImplementedError
-
-    def stream(self) -> Iterator[TokenDelta]:
-        """Run decode steps, whatever the budget, until no admitted request is left."""
-        raise NotImplementedError
+        for request in requests:
+            self.submit(request)
+        number = self.observe(observation, noise)
+        kept: list[Output] = []
+        while True:
+            for output in self.engine.step():
+                if not isinstance(output, FrameAnswer) or output.frame.number != number:
+                    kept.append(output)
+                elif output.actions is None:
+                    self.engine.put_back(kept)
+                    raise OxygenError(f'frame {number} has no actions: {output.problem}')
+                else:
+                    self.engine.put_back(kept)
+                    return self._chunk(output, output.actions)
 
     def observe(self, observation: Observation, noise: np.ndarray | None = None) -> int:
-        """Queue a frame for step() and return its number; raises OxygenError if it cannot be used.
+        """Queue a frame for step(); returns its number. Raises OxygenError if it cannot be used.
 
-        A frame that waits already is replaced (newest wins) and counted as dropped.
+        A frame that waits already is replaced: the newest wins, the other is reported by step().
         """
-        raise NotImplementedError
+        inputs = self._processor.frame(observation)
+        self._truncated += inputs.truncated
+        return self.engine.observe(
+            observation.stamp_ns, inputs, self._noise(observation.stamp_ns, noise)
+        )
 
     def submit(self, request: LanguageRequest) -> None:
         """Queue a request for the next frame; a refusal comes as a TokenDelta from step()."""
-        raise NotImplementedError
+        try:
+            self.engine.submit(request, self._processor.prompt_tokens(request.prompt))
+        except OxygenError as error:  # words the model has no token for
+            self.engine.submit(request, [], f'prompt cannot be read: {error}')
 
     def cancel(self, request_id: str = '') -> int:
-        """End a request, or all of them for ''; returns how many. Their last deltas come from step()."""
-        raise NotImplementedError
+        """End a request, or all for ''; returns how many. Their last deltas come from step()."""
+        return self.engine.cancel(request_id)
 
-    def step(self) -> list[ActionChunk | TokenDelta]:
-        """Do the next unit of work: a frame (prefill and actions), an admission, or a decode step.
+    def grant(self) -> None:
+        """Refill the decode budget as a frame would: called by a timer when no frame arrives."""
+        self.engine.grant()
+
+    def reset(self) -> None:
+        """New episode: cancel all language and forget the waiting frame."""
+        self.engine.cancel()
+        self.engine.drop_frame()
+
+    # -- out
+
+    def step(self) -> list[PolicyOutput]:
+        """Do the next unit of work: a frame, a request's first token, or a decode step.
 
         Actions always come before words. Returns at once with [] when nothing is due.
         """
-        raise NotImplementedError
+        return [self._output(output) for output in self.engine.step()]
 
     @property
     def idle(self) -> bool:
         """True when step() would do nothing until a frame, a request or grant() comes."""
-        raise NotImplementedError
+        return self.engine.idle
 
-    def grant(self) -> None:
-        """Refill the decode budget as a frame would: called by a timer when no frame arrives."""
-        raise NotImplementedError
-
-    def reset(self) -> None:
-        """New episode: cancel all language and forget the waiting frame."""
-        raise NotImplementedError
+    def stream(self) -> Iterator[TokenDelta]:
+        """Decode, whatever the budget, until no request that has a frame is left."""
+        while self.engine.scheduler.live or not self.engine.idle:
+            if self.engine.idle:
+                self.engine.grant()
+            yield from (output for output in self.step() if isinstance(output, TokenDelta))
 
     @property
     def stats(self) -> EngineStats:
         """Counters and gauges."""
-        raise NotImplementedError
+        return dataclasses.replace(self.engine.stats, truncated_instructions=self._truncated)
+
+    # -- between the engine's numbers and the caller's
+
+    def _output(self, output: Output) -> PolicyOutput:
+        if isinstance(output, Token):
+            return self._delta(output)
+        if output.actions is None:
+            return FrameDropped(output.frame.number, output.frame.stamp_ns, output.problem)
+        return self._chunk(output, output.actions)
+
+    def _chunk(self, answer: FrameAnswer, actions: np.ndarray) -> ActionChunk:
+        return ActionChunk(
+            self._processor.robot_actions(actions),
+            answer.frame.number,
+            answer.frame.stamp_ns,
+            answer.began_ns,
+            answer.ended_ns,
+        )
+
+    def _delta(self, output: Token) -> TokenDelta:
+        state = output.state
+        final = output.reason is not None
+        text = output.problem
+        if output.reason is not Reason.REFUSED:  # the id may be another request's
+            words = self._words.setdefault(state.id, self._processor.detokenizer())
+            if output.token is not None:
+                text = words.push(output.token)
+            if final:
+                text += '' if output.problem else words.flush()
+                del self._words[state.id]
+        return TokenDelta(
+            request_id=state.id,
+            task=state.request.task,
+            frame=_NO_FRAME if state.frame is None else state.frame.number,
+            stamp_ns=0 if state.frame is None else state.frame.stamp_ns,
+            index=output.index,
+            token_id=-1 if output.token is None else output.token,
+            text=text,
+            final=final,
+            reason=output.reason,
+            began_ns=output.began_ns,
+            ended_ns=output.ended_ns,
+        )
+
+    def _noise(self, stamp_ns: int, noise: np.ndarray | None) -> torch.Tensor:
+        """Float32 [H, A_padded]; one stamp and seed give one noise, live and in replay."""
+        spec = self.engine.model.spec
+        shape = (spec.horizon, spec.action_dim)
+        if noise is None:
+            key = [self.options.seed % 2**64, stamp_ns % 2**64]
+            generator = np.random.Generator(np.random.Philox(key=key))
+            noise = generator.standard_normal(shape, dtype=np.float32)
+        if noise.shape != shape or noise.dtype != np.float32:
+            raise OxygenError(
+                f'noise is {noise.dtype} {list(noise.shape)}: must be float32 {list(shape)}'
+            )
+        return torch.from_numpy(noise)
+
+    def _warm_up(self) -> None:
+        """Run one frame with one request, so that the first real one is not slower."""
+        blank = Observation(
+            images={name: np.zeros((8, 8, 3), np.uint8) for name in self.info.cameras},
+            state=np.zeros(self.info.state_dim, np.float32),
+            instruction='warm up',
+        )
+        tokens = min(3, self.options.max_new_tokens)
+        self.act(blank, requests=[LanguageRequest('warm-up', max_tokens=tokens)])
+        for _ in self.stream():
+            pass
+        self._truncated = 0
+        self.engine.forget_statistics()
+
+
+def _options(options: PolicyOptions | None, overrides: dict[str, Any]) -> PolicyOptions:
+    known = {field.name for field in dataclasses.fields(PolicyOptions)}
+    if unknown := sorted(set(overrides) - known):
+        raise OxygenError(
+            f'unknown options {", ".join(unknown)}: allowed are {", ".join(sorted(known))}'
+        )
+    return dataclasses.replace(options or PolicyOptions(), **overrides)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise OxygenError(f'device {name!r} is not there: {error}; use cpu or cuda') from error
+    return device

@@ -58,6 +58,15 @@ class ActionChunk:
 
 
 @dataclass(frozen=True)
+class FrameDropped:
+    """A frame that was taken but will have no chunk, and why."""
+
+    frame: int
+    stamp_ns: int
+    problem: str
+
+
+@dataclass(frozen=True)
 class LanguageRequest:
     """What is asked in words of the next frame.
 

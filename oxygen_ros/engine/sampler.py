@@ -1,0 +1,50 @@
+"""From logits to tokens: greedy, or temperature and top-p with a seed per request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from oxygen_ros.types import LanguageRequest
+
+
+class Sampler:
+    """Keeps a random generator per request, so that answers do not depend on neighbours."""
+
+    def __init__(self) -> None:
+        self._generators: dict[str, torch.Generator] = {}
+
+    def sample(
+        self, logits: torch.Tensor, requests: Sequence[LanguageRequest]
+    ) -> list[int | None]:
+        """Logits [B, V] of B requests -> their next tokens; None where a row is not finite."""
+        best, greedy = logits.max(dim=-1)  # a NaN anywhere in the row becomes its maximum
+        tokens: list[int | None] = greedy.tolist()
+        finite = torch.isfinite(best).tolist()
+        for index, request in enumerate(requests):
+            if not finite[index]:
+                tokens[index] = None
+            elif request.temperature > 0.0:
+                tokens[index] = self._draw(logits[index], request)
+        return tokens
+
+    def forget(self, request_id: str) -> None:
+        """Drop an ended request's generator."""
+        self._generators.pop(request_id, None)
+
+    def _draw(self, logits: torch.Tensor, request: LanguageRequest) -> int:
+        """Inverse transform over the smallest set of tokens whose probability reaches top_p."""
+        probabilities, order = torch.softmax(logits.float() / request.temperature, -1).sort(
+            descending=True
+        )
+        reached = probabilities.cumsum(-1)
+        kept = int((reached - probabilities < request.top_p).sum())
+        point = torch.rand((), generator=self._generator(request)).item() * reached[kept - 1]
+        return int(order[min(int(torch.searchsorted(reached, point)), kept - 1)])
+
+    def _generator(self, request: LanguageRequest) -> torch.Generator:
+        if request.request_id not in self._generators:
+            seed = request.seed % 2**63
+            self._generators[request.request_id] = torch.Generator().manual_seed(seed)
+        return self._generators[request.request_id]

@@ -1,0 +1,1 @@
+"""Model families: backbones from transformers, action heads of our own."""

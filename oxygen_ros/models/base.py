@@ -1,0 +1,83 @@
+"""What the engine asks of a model family, and nothing more.
+
+Letters: B rows, n tokens, S prefix tokens, H horizon, A padded action dimension, W width, V words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from oxygen_ros.models.kv import KVWindow
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Sizes the engine allocates by.
+
+    max_prefix: longest S. suffix_slots: slots behind the prefix that the action head writes while
+    it works. eos_ids: tokens that end an answer.
+    """
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    horizon: int
+    action_dim: int
+    vocab_size: int
+    max_prefix: int
+    suffix_slots: int
+    eos_ids: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Prefilled:
+    """What a prefill leaves beside the KV in its row.
+
+    length: slots of the row in use. position_offset: position of the next token minus `length`
+    (not 0 where image tokens share positions). last_hidden: [W] at the last prefix token, after
+    the final norm: an answer without prompt words starts from it. extras: what only this family's
+    head reads.
+    """
+
+    length: int
+    position_offset: int
+    last_hidden: torch.Tensor
+    extras: dict[str, Any] = field(default_factory=dict)
+
+
+class VLAModel(Protocol):
+    """One family. All methods run under inference mode on the model's own device."""
+
+    spec: ModelSpec
+    device: torch.device
+    dtype: torch.dtype
+
+    def prefix_length(self, inputs: Any) -> int:
+        """S of one frame's inputs, without computing anything."""
+        ...
+
+    def prefill(self, inputs: Any, kv: KVWindow) -> Prefilled:
+        """Compute one frame's prefix into a window that starts at slot 0."""
+        ...
+
+    def act(
+        self, prefilled: Prefilled, kv: KVWindow, noise: torch.Tensor, steps: int
+    ) -> torch.Tensor:
+        """Denoise [H, A] in `steps` Euler steps; the window lies right behind the prefix."""
+        ...
+
+    def extend(
+        self, tokens: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, kv: KVWindow
+    ) -> torch.Tensor:
+        """Append tokens [B, n] at positions [B, n] -> hidden [B, n, W] after the final norm.
+
+        mask: bool [B, 1, n, window length], True where a query may read a slot.
+        """
+        ...
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Hidden [B, W] -> logits [B, V] in float32."""
+        ...

@@ -1,0 +1,93 @@
+"""The pool as transformers sees it: a Cache written in place, an attention that reads in place.
+
+A decoder layer calls `cache.update(k, v, layer)`, which stores the new tokens in the pool and
+returns views of it, and then the attention function registered here under ATTENTION.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, Cache
+
+ATTENTION = 'oxygen_pool'
+
+
+class KVWindow(Cache):
+    """Some rows of the pool: where the next tokens go, and how far attention reads.
+
+    Owns nothing. Without slots (one row): n tokens go to start .. start + n. With slots [B, n]:
+    each token goes to its own slot. Reads slots 0 .. length of its rows, the new ones included.
+    """
+
+    def __init__(
+        self,
+        keys: list[torch.Tensor],
+        values: list[torch.Tensor],
+        rows: slice,
+        length: int,
+        start: int = 0,
+        slots: torch.Tensor | None = None,
+    ) -> None:
+        super().__init__(layers=[])
+        self.rows = rows
+        self.length = length
+        self.start = start
+        self.slots = slots
+        self._keys, self._values = keys, values
+        self._index: tuple[torch.Tensor, torch.Tensor] | None = None
+        if slots is not None:
+            row_numbers = torch.arange(rows.start, rows.stop, device=slots.device)
+            self._index = (row_numbers[:, None], slots)
+
+    def update(
+        self,
+        key_states: torch.Tensor,
+        value_states: torch.Tensor,
+        layer_idx: int,
+        *_: Any,
+        **__: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Store [B, KV heads, n, D] and return views [B, KV heads, length, D] of the pool."""
+        return (
+            self._store(self._keys[layer_idx], key_states),
+            self._store(self._values[layer_idx], value_states),
+        )
+
+    def _store(self, pool: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        if self._index is None:
+            pool[self.rows, :, self.start : self.start + new.shape[2]] = new
+        else:
+            pool.transpose(1, 2)[self._index] = new.transpose(1, 2)
+        return pool[self.rows, :, : self.length]
+
+
+def pool_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Grouped-query attention without expanding keys: query heads of a group become more queries.
+
+    query [B, heads, n, D], key and value [B, KV heads, length, D], mask bool [B, 1, n, length] or
+    None for all -> [B, n, heads, D].
+    """
+    rows, heads, tokens, width = query.shape
+    groups = heads // key.shape[1]
+    query = query.reshape(rows, key.shape[1], groups * tokens, width)
+    if attention_mask is not None and tokens > 1:
+        attention_mask = attention_mask.repeat(1, 1, groups, 1)
+    output = scaled_dot_product_attention(
+        query, key, value, attn_mask=attention_mask, scale=scaling
+    )
+    return output.view(rows, heads, tokens, width).transpose(1, 2), None
+
+
+AttentionInterface.register(ATTENTION, pool_attention)
