@@ -43,6 +43,7 @@ class PolicyOptions:
     budget: decode steps per frame as a number, 'auto', or 'unlimited'.
     max_rows: language rows decoded together. max_queue: requests that may wait for a frame.
     max_prompt_tokens, max_new_tokens: longest request. max_kv_mb: KV pool, refused if it is more.
+    cpu_threads: of torch, for the whole process; 0 leaves torch's own choice.
     """
 
     mode: str = 'continuous'
@@ -56,6 +57,7 @@ class PolicyOptions:
     max_prompt_tokens: int = 64
     max_new_tokens: int = 256
     max_kv_mb: int = 4096
+    cpu_threads: int = 0
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
@@ -73,6 +75,7 @@ _LEAST = {
     'max_prompt_tokens': 0,
     'max_new_tokens': 1,
     'max_kv_mb': 1,
+    'cpu_threads': 0,
 }
 
 
@@ -88,6 +91,8 @@ class Policy:
     ) -> None:
         checkpoint = inspect_checkpoint(path)
         self.options = options
+        if options.cpu_threads:
+            torch.set_num_threads(options.cpu_threads)
         family = load(checkpoint, _device(options.device), DTYPES[options.dtype], progress)
         self._processor = family.processor
         self.engine = Engine(

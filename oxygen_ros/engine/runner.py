@@ -35,7 +35,7 @@ class Runner:
     @torch.inference_mode()
     def serve(self, plan: Serve) -> torch.Tensor:
         """Prefill the frame, run its action task -> [H, A] float32 on the CPU."""
-        prefilled = self._prefill(plan.frame, plan.row)
+        prefilled = self.prefill(plan.frame, plan.row)
         window = self.pool.window(plan.row, prefilled.length, self.model.spec.suffix_slots)
         return self.model.act(prefilled, window, plan.frame.noise, self.denoise_steps).cpu()
 
@@ -44,7 +44,7 @@ class Runner:
         """Bring the prefix into the request's row, append its prompt, choose the first token."""
         request, frame = plan.request, plan.request.frame
         assert frame is not None
-        prefilled = self._prefill(frame, plan.row) if plan.prefill else frame.prefilled
+        prefilled = self.prefill(frame, plan.row) if plan.prefill else frame.prefilled
         if plan.fork_from is not None:
             same_frame = plan.source_frame == frame.number
             self.pool.fork(plan.fork_from, plan.row, prefilled.length, same_frame)
@@ -70,7 +70,8 @@ class Runner:
         logits = self.model.logits(hidden[rows, -1])
         return self.sampler.sample(logits, [request.request for request in requests])
 
-    def _prefill(self, frame: FrameState, row: int) -> Prefilled:
+    def prefill(self, frame: FrameState, row: int) -> Prefilled:
+        """Compute a frame's prefix into a row; under inference mode."""
         length = self.model.prefix_length(frame.inputs)
         frame.prefilled = self.model.prefill(frame.inputs, self.pool.window(row, 0, length))
         self.prefills += 1

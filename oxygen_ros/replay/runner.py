@@ -1,0 +1,224 @@
+"""Feeds a bag's messages to the policy, as the node would, on the bag's own timeline.
+
+Deterministic: one thread, record order, and a clock that only the bag moves. A frame is answered
+when it is whole, then language runs until the frame's budget is used.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from oxygen_ros.policy import Policy, PolicyOutput
+from oxygen_ros.replay.bag import Message
+from oxygen_ros.replay.sources import Source
+from oxygen_ros.ros.contract import Contract
+from oxygen_ros.ros.conversions import (
+    ConversionError,
+    compressed_to_rgb,
+    image_to_rgb,
+    instruction_text,
+    joint_vector,
+    request_from_msg,
+    stamp_ns,
+)
+from oxygen_ros.ros.observation_buffer import ObservationBuffer
+from oxygen_ros.types import ActionChunk, FrameDropped, OxygenError, Reason, TokenDelta
+
+
+class BagClock:
+    """The policy's clock: the record time of the message at hand, in ns; never goes back."""
+
+    def __init__(self, start_ns: int) -> None:
+        self.now_ns = start_ns
+
+    def __call__(self) -> int:
+        """Current time in ns."""
+        return self.now_ns
+
+    def advance(self, time_ns: int) -> None:
+        """Move to a message's time."""
+        self.now_ns = max(self.now_ns, time_ns)
+
+
+@dataclass
+class Frame:
+    """An observation that the policy took, and its chunk once it is answered.
+
+    time_ns: record time of the message that made it whole. The images are not kept.
+    """
+
+    frame: int
+    time_ns: int
+    stamp_ns: int
+    cameras: tuple[str, ...]
+    chunk: ActionChunk | None = None
+
+
+@dataclass
+class Answer:
+    """A language request and what came of it; reason stays None if the bag ends first."""
+
+    request_id: str
+    task: str
+    prompt: str
+    time_ns: int
+    frame: int = -1
+    stamp_ns: int = 0
+    tokens: list[int] = field(default_factory=list)
+    text: str = ''
+    reason: Reason | None = None
+    detail: str = ''
+
+
+class Runner:
+    """One replay. frames, answers, dropped and warnings are its results."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        contract: Contract,
+        sources: dict[str, Source],
+        clock: BagClock,
+        *,
+        tasks: Iterable[str],
+        instruction: str = '',
+        idle_period_ns: int = 50_000_000,
+    ) -> None:
+        self.policy = policy
+        self.buffer = ObservationBuffer(contract)
+        if instruction:
+            self.buffer.set_instruction(instruction)
+        self.frames: list[Frame] = []
+        self.answers: list[Answer] = []
+        self.dropped: Counter[str] = Counter()
+        self.warnings: list[str] = []
+        self._contract = contract
+        self._sources = sources
+        self._clock = clock
+        self._tasks = tuple(tasks)
+        self._idle_period_ns = idle_period_ns
+        self._worked_ns = clock.now_ns
+        self._warned: set[tuple[str, str]] = set()
+        self._handlers: dict[str, Callable[[Source, Any], None]] = {
+            'image': self._on_image,
+            'compressed': self._on_image,
+            'state': self._on_state,
+            'instruction': self._on_instruction,
+            'request': self._on_request,
+            'cancel': self._on_cancel,
+        }
+
+    def feed(self, message: Message) -> None:
+        """Take the next message; one that cannot be used is counted, warned of once, and left."""
+        self._clock.advance(message.time_ns)
+        self._grant_idle_time()
+        source = self._sources[message.topic]
+        try:
+            if message.value is None:
+                raise ConversionError('bad_message', message.problem)
+            self._handlers[source.kind](source, message.value)
+        except ConversionError as error:
+            self._drop(error.reason, message.topic, str(error))
+
+    def finish(self) -> int:
+        """Run the language that is left to its end; returns how many answers that ended."""
+        open_before = sum(answer.reason is None for answer in self.answers)
+        for delta in self.policy.stream():
+            self._take(delta)
+        return open_before - sum(answer.reason is None for answer in self.answers)
+
+    def _on_image(self, source: Source, msg: Any) -> None:
+        rgb = compressed_to_rgb(msg) if source.kind == 'compressed' else image_to_rgb(msg)
+        now_ns = self._clock.now_ns
+        observation = self.buffer.add_image(source.slot, rgb, stamp_ns(msg.header), now_ns)
+        if observation is None:
+            return
+        try:
+            number = self.policy.observe(observation)
+        except OxygenError as error:
+            self._drop('frame_refused', source.slot, str(error))
+            return
+        self.frames.append(
+            Frame(number, now_ns, observation.stamp_ns, tuple(observation.images))
+        )
+        self._work()
+
+    def _on_state(self, source: Source, msg: Any) -> None:
+        vector = joint_vector(msg, self._contract.state.names)
+        self.buffer.add_joint_state(vector, stamp_ns(msg.header), self._clock.now_ns)
+
+    def _on_instruction(self, source: Source, msg: Any) -> None:
+        self.buffer.set_instruction(instruction_text(msg))
+
+    def _on_request(self, source: Source, msg: Any) -> None:
+        request = request_from_msg(msg)
+        answer = Answer(request.request_id, request.task, request.prompt, self._clock.now_ns)
+        self.answers.append(answer)
+        if request.task in self._tasks:
+            self.policy.submit(request)
+            self._work()
+            return
+        answer.reason = Reason.REFUSED
+        answer.detail = (
+            f'task {request.task} has no topic: ask for one of {", ".join(self._tasks)} '
+            'or add it to language_tasks'
+        )
+
+    def _on_cancel(self, source: Source, msg: Any) -> None:
+        self.policy.cancel(msg.data)
+        self._work()
+
+    def _work(self) -> None:
+        """Step until the policy waits: the frame first, then words within the budget."""
+        while not self.policy.idle:
+            for output in self.policy.step():
+                self._take(output)
+        self._worked_ns = self._clock.now_ns
+
+    def _grant_idle_time(self) -> None:
+        """Where the bag pauses, give pending words what the node's timer would give them."""
+        target_ns = self._clock.now_ns
+        while self._worked_ns + self._idle_period_ns <= target_ns:
+            self._clock.now_ns = self._worked_ns + self._idle_period_ns
+            self.policy.grant()
+            if self.policy.idle:
+                self._worked_ns = target_ns
+            else:
+                self._work()
+        self._clock.now_ns = target_ns
+
+    def _take(self, output: PolicyOutput) -> None:
+        if isinstance(output, ActionChunk):
+            assert self.frames[-1].frame == output.frame, 'a frame is answered before the next'
+            self.frames[-1].chunk = output
+        elif isinstance(output, FrameDropped):
+            self._drop('frame_failed', 'a frame', output.problem)
+        else:
+            self._take_token(output)
+
+    def _take_token(self, output: TokenDelta) -> None:
+        answer = self._answer_of(output)
+        if output.frame >= 0:
+            answer.frame, answer.stamp_ns = output.frame, output.stamp_ns
+        if output.reason in (Reason.FAILED, Reason.REFUSED):
+            answer.detail = output.text
+        else:
+            answer.text += output.text
+        if output.token_id >= 0:
+            answer.tokens.append(output.token_id)
+        answer.reason = output.reason
+
+    def _answer_of(self, delta: TokenDelta) -> Answer:
+        """The answer a delta belongs to; an id in use twice was refused the second time."""
+        open_ = [a for a in self.answers if a.request_id == delta.request_id and a.reason is None]
+        assert open_, f'a token for {delta.request_id}, which is not waiting for one'
+        return open_[-1 if delta.reason is Reason.REFUSED else 0]
+
+    def _drop(self, reason: str, topic: str, text: str) -> None:
+        self.dropped[reason] += 1
+        if (reason, topic) not in self._warned:
+            self._warned.add((reason, topic))
+            self.warnings.append(f'{topic}: {text}')

@@ -1,0 +1,273 @@
+"""A robot's contract: which topics and joints stand for what the checkpoint calls them.
+
+Read from a YAML file (config/robots/demo.yaml explains every key). No rclpy, no torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from oxygen_ros.ros.yaml_tree import Node, brace, read_yaml
+from oxygen_ros.types import OxygenError, PolicyInfo
+
+CAMERA_TYPES = ('image', 'compressed')
+WHEN_EXPIRED = ('hold', 'silence')
+_TOPIC = re.compile(r'(~/|/)?[A-Za-z_][A-Za-z0-9_]*(/[A-Za-z_][A-Za-z0-9_]*)*')
+
+
+@dataclass(frozen=True)
+class Camera:
+    """One picture source. slot: the checkpoint's name; type: 'image' or 'compressed'."""
+
+    slot: str
+    topic: str
+    type: str = 'image'
+    required: bool = True
+
+
+@dataclass(frozen=True)
+class Joint:
+    """One joint, bound by its ROS name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class State:
+    """Where the joint positions come from, in the order of the checkpoint's state."""
+
+    topic: str
+    joints: tuple[Joint, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Joint names in the order of the checkpoint's state."""
+        return tuple(joint.name for joint in self.joints)
+
+
+@dataclass(frozen=True)
+class Actions:
+    """What the columns of a chunk drive and how long its rows count."""
+
+    joints: tuple[Joint, ...]
+    step_period_s: float
+    valid_for_s: float
+    when_expired: str = 'hold'
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Joint names in the order of the checkpoint's actions."""
+        return tuple(joint.name for joint in self.joints)
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """Where the robot's task comes from; default '' means wait for the topic."""
+
+    topic: str
+    default: str = ''
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How far apart and how old inputs may be, in milliseconds."""
+
+    sync_tolerance_ms: float = 50.0
+    image_max_age_ms: float = 500.0
+    state_max_age_ms: float = 200.0
+
+
+@dataclass(frozen=True)
+class Contract:
+    """A whole contract. cameras are in the order of the file; path is where it was read."""
+
+    robot: str
+    cameras: tuple[Camera, ...]
+    state: State
+    actions: Actions
+    instruction: Instruction
+    timing: Timing
+    path: str = ''
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """Camera slots in the order of the file."""
+        return tuple(camera.slot for camera in self.cameras)
+
+
+def load_contract(path: str | Path) -> Contract:
+    """Read a contract from a file, or by the bare name of one in config/robots.
+
+    Raises OxygenError that names the file, the key and what is allowed.
+    """
+    file = contract_path(path)
+    return _contract(read_yaml(file, 'robot contract'), str(file))
+
+
+def contract_path(given: str | Path) -> Path:
+    """The file meant by a path or by a bare name such as 'demo'. Raises OxygenError."""
+    text = str(given)
+    if not text.strip():
+        raise OxygenError(
+            f'robot is empty: set it to a contract file or to one of {_known_names()}'
+        )
+    if re.fullmatch(r'[A-Za-z0-9_-]+', text):
+        for folder in _robot_folders():
+            if (folder / f'{text}.yaml').is_file():
+                return folder / f'{text}.yaml'
+    file = Path(text).expanduser()
+    if not file.is_file():
+        raise OxygenError(
+            f'robot contract {text} does not exist: '
+            f'set robot to a contract file or to one of {_known_names()}'
+        )
+    return file
+
+
+def check_contract(contract: Contract, info: PolicyInfo) -> list[str]:
+    """Every way in which the contract does not fit the checkpoint, one sentence each."""
+    problems = []
+    unknown = [slot for slot in contract.slots if slot not in info.cameras]
+    if unknown:
+        problems.append(
+            f'cameras {brace(unknown)} of the contract are not in the model: '
+            f'the contract has {brace(contract.slots)}, the model has {brace(info.cameras)}'
+        )
+    problems += _width('state', contract.state.names, info.state_dim)
+    problems += _width('actions', contract.actions.names, info.action_dim)
+    return problems
+
+
+def contract_notes(contract: Contract, info: PolicyInfo) -> list[str]:
+    """What fits but is worth a line in the log: masked cameras, rows that never count."""
+    notes = []
+    unmapped = [slot for slot in info.cameras if slot not in contract.slots]
+    if unmapped:
+        notes.append(
+            f'model cameras {brace(unmapped)} are not in the contract: '
+            'they are masked and not computed'
+        )
+    actions = contract.actions
+    length_s = info.horizon * actions.step_period_s
+    if actions.valid_for_s > length_s:
+        notes.append(
+            f'valid_for_s {actions.valid_for_s:g} is longer than a chunk: '
+            f'{info.horizon} rows of {actions.step_period_s:g} s end after {length_s:g} s'
+        )
+    elif actions.valid_for_s < length_s:
+        used = int(actions.valid_for_s / actions.step_period_s + 1e-9)
+        notes.append(
+            f'valid_for_s {actions.valid_for_s:g} lets {used} of the {info.horizon} rows count'
+        )
+    return notes
+
+
+def _width(part: str, names: tuple[str, ...], dim: int) -> list[str]:
+    """A sentence when the joints of a part are not as many as the model's columns."""
+    if len(names) == dim:
+        return []
+    return [
+        f'{part}.joints of the contract names {len(names)} joints, the model has {dim} '
+        f'{part} values: the contract has {brace(names)}, '
+        f'the model needs one name for each of 0..{dim - 1}'
+    ]
+
+
+def _robot_folders() -> list[Path]:
+    """config/robots of the source tree or of the installation prefix, nearest first."""
+    here = Path(__file__).resolve()
+    folders = [here.parents[2] / 'config' / 'robots']
+    folders += [parent / 'share/oxygen_ros/config/robots' for parent in here.parents]
+    return [folder for folder in folders if folder.is_dir()]
+
+
+def _known_names() -> str:
+    found = sorted({file.stem for folder in _robot_folders() for file in folder.glob('*.yaml')})
+    return brace(found)
+
+
+def _contract(root: Node, path: str) -> Contract:
+    keys = root.mapping(
+        ('robot', 'cameras', 'state', 'actions', 'instruction'), optional=('timing',)
+    )
+    return Contract(
+        robot=keys['robot'].text(),
+        cameras=_cameras(keys['cameras']),
+        state=_state(keys['state']),
+        actions=_actions(keys['actions']),
+        instruction=_instruction(keys['instruction']),
+        timing=_timing(keys['timing']) if 'timing' in keys else Timing(),
+        path=path,
+    )
+
+
+def _topic(node: Node) -> str:
+    text = node.text()
+    if not _TOPIC.fullmatch(text):
+        raise node.fail('a topic name such as joint_states or /head/image_raw')
+    return text
+
+
+def _cameras(node: Node) -> tuple[Camera, ...]:
+    cameras = []
+    for slot, entry in node.children().items():
+        keys = entry.mapping(('topic',), optional=('type', 'required'))
+        cameras.append(
+            Camera(
+                slot=slot,
+                topic=_topic(keys['topic']),
+                type=keys['type'].choice(CAMERA_TYPES) if 'type' in keys else 'image',
+                required=keys['required'].flag() if 'required' in keys else True,
+            )
+        )
+    _refuse_twice(node, 'topic', [camera.topic for camera in cameras])
+    if not any(camera.required for camera in cameras):
+        raise OxygenError(f'{node.where} has no camera with required: true, it needs at least one')
+    return tuple(cameras)
+
+
+def _joints(node: Node) -> tuple[Joint, ...]:
+    joints = tuple(Joint(entry.mapping(('name',))['name'].text()) for entry in node.items())
+    _refuse_twice(node, 'joint', [joint.name for joint in joints])
+    return joints
+
+
+def _state(node: Node) -> State:
+    keys = node.mapping(('topic', 'joints'))
+    return State(topic=_topic(keys['topic']), joints=_joints(keys['joints']))
+
+
+def _actions(node: Node) -> Actions:
+    keys = node.mapping(('joints', 'step_period_s', 'valid_for_s'), optional=('when_expired',))
+    expired = keys['when_expired'].choice(WHEN_EXPIRED) if 'when_expired' in keys else 'hold'
+    actions = Actions(
+        joints=_joints(keys['joints']),
+        step_period_s=keys['step_period_s'].positive(),
+        valid_for_s=keys['valid_for_s'].positive(),
+        when_expired=expired,
+    )
+    if actions.valid_for_s < actions.step_period_s:
+        raise keys['valid_for_s'].fail(f'at least step_period_s ({actions.step_period_s:g})')
+    return actions
+
+
+def _instruction(node: Node) -> Instruction:
+    keys = node.mapping(('topic',), optional=('default',))
+    default = keys['default'].text(empty=True) if 'default' in keys else ''
+    return Instruction(topic=_topic(keys['topic']), default=default)
+
+
+def _timing(node: Node) -> Timing:
+    names = ('sync_tolerance_ms', 'image_max_age_ms', 'state_max_age_ms')
+    keys: Mapping[str, Node] = node.mapping((), optional=names)
+    return Timing(**{name: child.positive() for name, child in keys.items()})
+
+
+def _refuse_twice(node: Node, what: str, names: list[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise OxygenError(f'{node.where} names the {what} {brace(twice)} more than once')

@@ -1,0 +1,205 @@
+"""Joins camera images, joint positions and the instruction into whole observations.
+
+No rclpy and no clock of its own: every time is passed in, in ns. stamp_ns is the message's own
+stamp; arrival_ns is when it came, on one clock for all calls (live the node's, in replay the
+bag's). The same messages in the same order give the same observations.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from oxygen_ros.ros.contract import Camera, Contract
+from oxygen_ros.types import Observation
+
+
+@dataclass
+class _Slot:
+    """Newest image of one camera. fresh: not yet part of an observation.
+
+    rgb is None before the first image and after its image was dropped; last_ns and arrival_ns
+    stay, for repeated frames and for waiting_for().
+    """
+
+    camera: Camera
+    rgb: np.ndarray | None = None
+    stamp_ns: int = 0
+    arrival_ns: int | None = None
+    last_ns: int | None = None
+    fresh: bool = False
+
+
+class ObservationBuffer:
+    """Newest input per slot, and the rule that says when they are one observation.
+
+    An observation is whole when every required camera has a fresh image; or when a fresh camera
+    gets its next image (a whole period has passed) and the others have one, fresh or not, within
+    the tolerance. What is left over is dropped and counted, and the buffer goes on.
+
+    used: images that became part of an observation, each once. dropped: images (and repeated
+    joint states) that did not, by reason. events: what was noticed without dropping: zero_stamp,
+    time_jump.
+    """
+
+    def __init__(self, contract: Contract) -> None:
+        self._slots = {camera.slot: _Slot(camera) for camera in contract.cameras}
+        self._required = [s for s in self._slots.values() if s.camera.required]
+        self._contract = contract
+        self._tolerance_ns = _ns(contract.timing.sync_tolerance_ms)
+        self._image_age_ns = _ns(contract.timing.image_max_age_ms)
+        self._state_age_ns = _ns(contract.timing.state_max_age_ms)
+        self._state: np.ndarray | None = None
+        self._state_stamp_ns = 0
+        self._state_arrival_ns: int | None = None
+        self._instruction = contract.instruction.default
+        self.used = 0
+        self.dropped: Counter[str] = Counter()
+        self.events: Counter[str] = Counter()
+
+    def add_image(
+        self, slot: str, rgb: np.ndarray, stamp_ns: int, arrival_ns: int
+    ) -> Observation | None:
+        """Take over an image, uint8 [h, w, 3]; the observation that it completes, or None."""
+        entry = self._slots[slot]
+        if stamp_ns == 0:
+            self.events['zero_stamp'] += 1
+            stamp_ns = arrival_ns
+        if stamp_ns == entry.last_ns:
+            self.dropped['repeated_stamp'] += 1
+            return None
+        if entry.last_ns is not None and stamp_ns < entry.last_ns:
+            self.events['time_jump'] += 1
+            self._forget('time_jump')
+        replaced = entry.fresh
+        entry.rgb, entry.stamp_ns, entry.arrival_ns = rgb, stamp_ns, arrival_ns
+        entry.last_ns, entry.fresh = stamp_ns, True
+        if not entry.camera.required:
+            self.dropped['superseded'] += replaced
+            return None
+        return self._complete(replaced, arrival_ns)
+
+    def add_joint_state(self, vector: np.ndarray, stamp_ns: int, arrival_ns: int) -> None:
+        """Take over joint positions, float32 [state_dim]. A repeated stamp is no news."""
+        if stamp_ns == 0:
+            self.events['zero_stamp'] += 1
+        elif stamp_ns == self._state_stamp_ns and self._state is not None:
+            self.dropped['repeated_joint_state'] += 1
+            return
+        self._state, self._state_stamp_ns, self._state_arrival_ns = vector, stamp_ns, arrival_ns
+
+    def set_instruction(self, text: str) -> None:
+        """The task from the next observation on."""
+        self._instruction = text
+
+    def reset(self) -> None:
+        """New episode: forget images and joint positions; the instruction and counts stay."""
+        self._forget('reset')
+
+    def held(self) -> int:
+        """Images that wait to become part of an observation."""
+        return sum(entry.fresh for entry in self._slots.values())
+
+    def waiting_for(self, now_ns: int) -> list[str]:
+        """What is missing or stale at now_ns (the clock of the arrivals), in words."""
+        missing = []
+        for entry in self._required:
+            name = f'camera {entry.camera.slot} on {entry.camera.topic}'
+            missing += _age(name, 'image', entry.arrival_ns, now_ns, self._image_age_ns)
+        missing += self._skew()
+        name = f'joint state on {self._contract.state.topic}'
+        missing += _age(name, 'message', self._state_arrival_ns, now_ns, self._state_age_ns)
+        if not self._instruction:
+            missing.append(f'instruction on {self._contract.instruction.topic}: none yet')
+        return missing
+
+    def _complete(self, replaced: bool, arrival_ns: int) -> Observation | None:
+        """Apply the rule after a required camera's image came; replaced: over a fresh one."""
+        all_fresh = all(entry.fresh for entry in self._required)
+        if not (all_fresh or replaced):
+            return None
+        if any(entry.rgb is None for entry in self._required):
+            self.dropped['superseded'] += replaced
+            return None
+        newest = max(entry.stamp_ns for entry in self._required)
+        late = [e for e in self._required if newest - e.stamp_ns > self._tolerance_ns]
+        if not late:
+            self.dropped['superseded'] += replaced
+            return self._emit(newest, arrival_ns)
+        self.dropped['out_of_tolerance'] += replaced
+        if all_fresh:
+            self._drop(late, 'out_of_tolerance')
+        return None
+
+    def _emit(self, newest: int, arrival_ns: int) -> Observation | None:
+        """The observation of the held images, or None (images dropped) if the rest is missing."""
+        chosen = [
+            entry
+            for entry in self._slots.values()
+            if entry.rgb is not None and abs(newest - entry.stamp_ns) <= self._tolerance_ns
+        ]
+        lack = self._lacks(arrival_ns)
+        if lack or self._state is None:
+            self._drop(chosen, lack)
+            return None
+        for entry in chosen:
+            self.used += entry.fresh
+            entry.fresh = False
+        return Observation(
+            images={e.camera.slot: e.rgb for e in chosen if e.rgb is not None},
+            state=self._state,
+            instruction=self._instruction,
+            stamp_ns=max(entry.stamp_ns for entry in chosen),
+        )
+
+    def _lacks(self, now_ns: int) -> str:
+        """The reason why complete images are not an observation yet, or ''."""
+        if self._state_arrival_ns is None:
+            return 'no_joint_state'
+        # a negative age is a clock that jumped back: that state is from another time
+        if not 0 <= now_ns - self._state_arrival_ns <= self._state_age_ns:
+            return 'stale_joint_state'
+        return '' if self._instruction else 'no_instruction'
+
+    def _skew(self) -> list[str]:
+        """A sentence when the newest stamps of required cameras are too far apart."""
+        known = [entry for entry in self._required if entry.last_ns is not None]
+        if len(known) < 2:
+            return []
+        first, last = (pick(known, key=lambda e: e.last_ns or 0) for pick in (min, max))
+        skew = (last.last_ns or 0) - (first.last_ns or 0)
+        if skew <= self._tolerance_ns:
+            return []
+        return [
+            f'camera {first.camera.slot}: its newest stamp is {skew / 1e9:.3f} s behind '
+            f'{last.camera.slot} (sync_tolerance_ms {self._tolerance_ns / 1e6:g}): '
+            'check that both use one clock'
+        ]
+
+    def _drop(self, entries: list[_Slot], reason: str) -> None:
+        for entry in entries:
+            self.dropped[reason] += entry.fresh
+            entry.rgb, entry.fresh = None, False
+
+    def _forget(self, reason: str) -> None:
+        """Drop every image and the joint state, and all that was remembered of their times."""
+        self._drop(list(self._slots.values()), reason)
+        for entry in self._slots.values():
+            entry.last_ns = entry.arrival_ns = None
+        self._state, self._state_arrival_ns, self._state_stamp_ns = None, None, 0
+
+
+def _ns(milliseconds: float) -> int:
+    return round(milliseconds * 1e6)
+
+
+def _age(name: str, what: str, arrival_ns: int | None, now_ns: int, limit_ns: int) -> list[str]:
+    """A sentence when nothing came, or nothing for too long."""
+    if arrival_ns is None:
+        return [f'{name}: no {what} yet']
+    age_ns = now_ns - arrival_ns
+    if 0 <= age_ns <= limit_ns:
+        return []
+    return [f'{name}: last {what} is {age_ns / 1e9:.2f} s old (limit {limit_ns / 1e9:g} s)']

@@ -1,0 +1,208 @@
+"""Contracts: what is read, what is refused and how, what fits a checkpoint. Needs no rclpy."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import yaml
+
+from oxygen_ros.ros.contract import (
+    Camera,
+    Timing,
+    check_contract,
+    contract_notes,
+    load_contract,
+)
+from oxygen_ros.types import OxygenError, PolicyInfo
+
+ROBOTS = Path(__file__).parents[2] / 'config' / 'robots'
+
+
+def info(cameras=('base_0_rgb', 'left_wrist_0_rgb', 'right_wrist_0_rgb'), state=7, action=7):
+    return PolicyInfo('pi05', tuple(cameras), state, action, horizon=10, max_prefix_tokens=100)
+
+
+@pytest.fixture
+def tree():
+    return yaml.safe_load((ROBOTS / 'demo.yaml').read_text())
+
+
+@pytest.fixture
+def load(tmp_path):
+    def write_and_load(tree):
+        file = tmp_path / 'robot.yaml'
+        file.write_text(tree if isinstance(tree, str) else yaml.safe_dump(tree, sort_keys=False))
+        return load_contract(file)
+
+    return write_and_load
+
+
+def test_demo_contract():
+    contract = load_contract('demo')
+    assert contract.robot == 'demo_arm'
+    assert contract.cameras == (
+        Camera('base_0_rgb', 'cameras/base/image_raw', 'image', True),
+        Camera('left_wrist_0_rgb', 'cameras/wrist/image_raw/compressed', 'compressed', True),
+    )
+    assert contract.state.names[0] == 'shoulder_pan'
+    assert contract.actions.names == contract.state.names
+    assert contract.actions.when_expired == 'hold'
+    assert contract.timing == Timing(50.0, 500.0, 200.0)
+    assert contract.path == str(ROBOTS / 'demo.yaml')
+    assert check_contract(contract, info()) == []
+
+
+@pytest.mark.parametrize('file', sorted(ROBOTS.glob('*.yaml')), ids=lambda file: file.stem)
+def test_every_shipped_contract_loads_by_path_and_by_name(file):
+    assert load_contract(file) == load_contract(file.stem)
+
+
+def test_whole_numbers_are_numbers(tree, load):
+    tree['actions'] |= {'step_period_s': 1, 'valid_for_s': 2}
+    tree['timing']['sync_tolerance_ms'] = 40
+    contract = load(tree)
+    assert (contract.actions.step_period_s, contract.actions.valid_for_s) == (1.0, 2.0)
+    assert isinstance(contract.timing.sync_tolerance_ms, float)
+
+
+def test_defaults(tree, load):
+    del tree['timing'], tree['instruction']['default'], tree['actions']['when_expired']
+    tree['cameras'] = {'base_0_rgb': {'topic': '/head'}}
+    contract = load(tree)
+    assert contract.timing == Timing()
+    assert contract.instruction.default == ''
+    assert contract.actions.when_expired == 'hold'
+    assert contract.cameras == (Camera('base_0_rgb', '/head', 'image', True),)
+
+
+def put(*keys, value):
+    """A change to the tree: the value at the end of the keys, or its removal."""
+
+    def change(tree):
+        for key in keys[:-1]:
+            tree = tree[key]
+        if value is put:
+            del tree[keys[-1]]
+        else:
+            tree[keys[-1]] = value
+
+    return change
+
+
+WRONG = [
+    (put('robto', value='x'), ["unknown key 'robto'", '{robot, cameras, state, actions']),
+    (put('robot', value=put), ["lacks the key 'robot'"]),
+    (put('robot', value=7), ['robot is 7', 'text']),
+    (put('cameras', value={}), ['cameras is {}', 'at least one']),
+    (put('cameras', value=['a']), ["cameras is ['a']", 'a mapping']),
+    (
+        put('cameras', 'base_0_rgb', 'tpye', value='image'),
+        ["cameras.base_0_rgb has the unknown key 'tpye'", '{topic, type, required}'],
+    ),
+    (put('cameras', 'base_0_rgb', 'type', value='raw'), ["'raw'", '{image, compressed}']),
+    (put('cameras', 'base_0_rgb', 'required', value='yes'), ["required is 'yes'", 'true or']),
+    (put('cameras', 'base_0_rgb', 'topic', value='a b'), ["topic is 'a b'", 'topic name']),
+    (put('cameras', 'base_0_rgb', 'topic', value='cameras/wrist/image_raw/compressed'),
+     ['cameras names the topic {cameras/wrist/image_raw/compressed} more than once']),
+    (put('state', 'joints', value=[]), ['state.joints is []', 'at least one']),
+    (put('state', 'joints', 1, value={'name': 'shoulder_pan'}),
+     ['state.joints names the joint {shoulder_pan} more than once']),
+    (put('state', 'joints', 0, value='shoulder_pan'), ['state.joints[0]', '{name}']),
+    (put('state', 'joints', 0, value={'name': ''}), ['state.joints[0].name is empty']),
+    (put('actions', 'step_period_s', value='fast'), ["step_period_s is 'fast'", 'above 0']),
+    (put('actions', 'step_period_s', value=0), ['step_period_s is 0', 'above 0']),
+    (put('actions', 'step_period_s', value=True), ['step_period_s is True', 'above 0']),
+    (put('actions', 'step_period_s', value=float('nan')), ['step_period_s is nan', 'above 0']),
+    (put('actions', 'valid_for_s', value=0.01), ['valid_for_s is 0.01', 'step_period_s (0.05)']),
+    (put('actions', 'when_expired', value='stop'), ["'stop'", '{hold, silence}']),
+    (put('instruction', value='pick'), ["instruction is 'pick'", '{topic, default}']),
+    (put('timing', 'state_max_age_ms', value=-1), ['timing.state_max_age_ms is -1']),
+]
+
+
+@pytest.mark.parametrize(('change', 'words'), WRONG)
+def test_refused_with_file_key_and_what_is_allowed(change, words, tree, load):
+    change(tree)
+    with pytest.raises(OxygenError) as caught:
+        load(tree)
+    for word in ['robot.yaml', *words]:
+        assert word in str(caught.value)
+
+
+def test_no_required_camera(tree, load):
+    for camera in tree['cameras'].values():
+        camera['required'] = False
+    with pytest.raises(OxygenError, match='required: true'):
+        load(tree)
+
+
+def test_key_given_twice(load):
+    with pytest.raises(OxygenError, match="key 'robot' is given twice"):
+        load('robot: a\nrobot: b\n')
+
+
+@pytest.mark.parametrize('text', ['robot: [', 'a: b: c', '\t'])
+def test_broken_yaml(text, load):
+    with pytest.raises(OxygenError, match=r'robot\.yaml is not valid YAML'):
+        load(text)
+
+
+@pytest.mark.parametrize('text', ['', '- a\n', 'just words'])
+def test_yaml_that_is_no_mapping(text, load):
+    with pytest.raises(OxygenError, match='must be a mapping with the keys'):
+        load(text)
+
+
+@pytest.mark.parametrize('name', ['nobody', '/no/such/robot.yaml'])
+def test_missing_file_lists_the_shipped_ones(name):
+    with pytest.raises(OxygenError) as caught:
+        load_contract(name)
+    assert name in str(caught.value) and 'does not exist' in str(caught.value)
+    assert 'demo, humanoid_upper_body' in str(caught.value)
+
+
+def test_empty_name():
+    with pytest.raises(OxygenError, match='robot is empty'):
+        load_contract('')
+
+
+def test_binary_file(tmp_path):
+    (tmp_path / 'x.yaml').write_bytes(b'\xff\xfe\x00')
+    with pytest.raises(OxygenError, match='cannot be read'):
+        load_contract(tmp_path / 'x.yaml')
+
+
+def test_c12_camera_names_list_both_sets():
+    contract = dataclasses.replace(
+        load_contract('demo'), cameras=(Camera('front', 'a'), Camera('side', 'b'))
+    )
+    (problem,) = check_contract(contract, info())
+    assert 'contract has {front, side}' in problem
+    assert 'model has {base_0_rgb, left_wrist_0_rgb, right_wrist_0_rgb}' in problem
+
+
+@pytest.mark.parametrize('dim', [6, 8, 40])
+def test_c50_joint_counts(dim):
+    problems = check_contract(load_contract('demo'), info(state=dim, action=dim))
+    assert len(problems) == 2
+    for part, problem in zip(('state', 'actions'), problems, strict=True):
+        assert problem.startswith(f'{part}.joints of the contract names 7 joints')
+        assert f'the model has {dim}' in problem and 'shoulder_pan' in problem
+
+
+def test_c14_unmapped_cameras_are_a_note_not_a_problem():
+    notes = contract_notes(load_contract('demo'), info())
+    assert notes == [
+        'model cameras {right_wrist_0_rgb} are not in the contract: '
+        'they are masked and not computed'
+    ]
+
+
+@pytest.mark.parametrize(
+    ('valid_for_s', 'words'), [(2.0, 'end after 0.5 s'), (0.15, 'lets 3 of the 10 rows count')]
+)
+def test_validity_against_horizon_is_a_note(valid_for_s, words):
+    contract = load_contract('demo')
+    actions = dataclasses.replace(contract.actions, valid_for_s=valid_for_s)
+    notes = contract_notes(dataclasses.replace(contract, actions=actions), info())
+    assert any(words in note for note in notes)

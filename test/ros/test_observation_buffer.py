@@ -1,0 +1,312 @@
+"""When inputs are one observation, and where every image goes. Needs no rclpy. Times in ms."""
+
+import dataclasses
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oxygen_ros.ros.contract import Camera, Instruction, Timing, load_contract
+from oxygen_ros.ros.observation_buffer import ObservationBuffer
+
+MS = 1_000_000
+
+
+class Rig:
+    """A buffer with short names: a, b are required cameras, o is optional; times in ms."""
+
+    def __init__(self, cameras='ab', tolerance=50, default='go', joint_state=True):
+        contract = dataclasses.replace(
+            load_contract('demo'),
+            cameras=tuple(Camera(c, f'cam/{c}', 'image', c != 'o') for c in cameras),
+            instruction=Instruction('instruction', default),
+            timing=Timing(tolerance, 500, 200),
+        )
+        self.buffer = ObservationBuffer(contract)
+        self.joint_state = joint_state
+        self.sent = Counter()
+        self.got = []
+
+    def image(self, slot, stamp, arrival=None):
+        """Send an image whose pixels name its stamp; returns {slot: stamp} of the observation."""
+        arrival = stamp if arrival is None else arrival
+        if self.joint_state:
+            self.buffer.add_joint_state(np.ones(7, np.float32), 0, int(arrival * MS))
+        rgb = np.full((1, 1, 3), stamp, np.float64)
+        seen = self.buffer.add_image(slot, rgb, int(stamp * MS), int(arrival * MS))
+        self.sent[slot] += 1
+        if seen is None:
+            return None
+        self.got.append(seen)
+        return {name: float(image[0, 0, 0]) for name, image in seen.images.items()}
+
+    @property
+    def dropped(self):
+        return dict(+self.buffer.dropped)
+
+    def check_books(self):
+        """Every image sent is used, dropped or waiting."""
+        buffer = self.buffer
+        assert self.sent.total() == buffer.used + buffer.dropped.total() + buffer.held()
+
+
+def test_one_camera_every_image():
+    rig = Rig('a')
+    assert [rig.image('a', t) for t in (10, 43, 76)] == [{'a': 10}, {'a': 43}, {'a': 76}]
+    assert [seen.stamp_ns for seen in rig.got] == [10 * MS, 43 * MS, 76 * MS]
+    assert rig.dropped == {} and rig.buffer.used == 3
+
+
+def test_two_cameras_pair_up_and_carry_everything():
+    rig = Rig()
+    rig.buffer.set_instruction('pick')
+    assert rig.image('a', 10) is None
+    assert rig.image('b', 18) == {'a': 10, 'b': 18}
+    (seen,) = rig.got
+    assert seen.stamp_ns == 18 * MS and seen.instruction == 'pick'
+    assert seen.state.tolist() == [1.0] * 7
+    assert rig.image('b', 51) is None
+    assert rig.image('a', 43) == {'a': 43, 'b': 51}
+    rig.check_books()
+
+
+def test_pairs_settle_when_the_first_image_had_no_partner():
+    rig = Rig(tolerance=20)
+    assert rig.image('b', 8) is None
+    assert rig.image('a', 33) is None  # 25 ms apart: b's is dropped, a's waits
+    assert rig.image('b', 41) == {'a': 33, 'b': 41}
+    assert rig.dropped == {'out_of_tolerance': 1}
+    rig.check_books()
+
+
+def test_a_whole_period_is_enough_for_the_slower_camera():
+    rig = Rig()
+    rig.image('a', 0)
+    rig.image('b', 1)
+    assert rig.image('a', 33) is None
+    assert rig.image('a', 48) == {'a': 48, 'b': 1}  # b's image again, 47 ms older
+    assert rig.dropped == {'superseded': 1} and rig.buffer.used == 3
+    rig.check_books()
+
+
+def test_a_slow_camera_out_of_tolerance_is_waited_for():
+    rig = Rig(tolerance=30)
+    rig.image('a', 1)
+    rig.image('b', 2)
+    assert [rig.image('a', t) for t in (33, 66, 99)] == [None] * 3
+    assert rig.image('b', 102) == {'a': 99, 'b': 102}
+    assert rig.dropped == {'out_of_tolerance': 2}
+    rig.check_books()
+
+
+def c15_cameras(offset_ms=8.0, seconds=1.0):
+    """(slot, stamp) of cameras at 30, 30 and 15 Hz, each a little later than the one before."""
+    images = []
+    for k, (slot, hz) in enumerate([('a', 30), ('b', 30), ('c', 15)]):
+        images += [(slot, 1000 * i / hz + offset_ms * k + 1) for i in range(int(seconds * hz))]
+    return sorted(images, key=lambda image: image[1])
+
+
+def test_c15_three_rates_never_stall():
+    rig = Rig('abc')
+    for slot, stamp in c15_cameras():
+        rig.image(slot, stamp)
+    stamps = [seen.stamp_ns / MS for seen in rig.got]
+    assert len(stamps) >= 15  # as many as the slowest camera has
+    assert max(np.diff(stamps)) < 1000 / 15 + 10
+    for seen in rig.got:
+        times = [float(image[0, 0, 0]) for image in seen.images.values()]
+        assert max(times) - min(times) <= 50
+    rig.check_books()
+
+
+def test_c15_one_clock_ahead_is_counted_and_named():
+    rig = Rig('abc')
+    for slot, stamp in c15_cameras():
+        rig.image(slot, stamp + 10_000 * (slot == 'b'), arrival=stamp)
+    assert rig.got == []
+    assert rig.dropped['out_of_tolerance'] > 20
+    (words,) = rig.buffer.waiting_for(1000 * MS)
+    assert words.startswith('camera c: its newest stamp is 10.025 s behind b')
+    assert 'one clock' in words
+    rig.check_books()
+
+
+def test_optional_camera_rides_along_when_near():
+    rig = Rig('abo')
+    rig.image('a', 10)
+    assert rig.image('b', 12) == {'a': 10, 'b': 12}  # not waited for
+    rig.image('o', 40)
+    rig.image('a', 43)
+    assert rig.image('b', 45) == {'a': 43, 'b': 45, 'o': 40}
+    rig.image('a', 76)
+    assert rig.image('b', 78) == {'a': 76, 'b': 78, 'o': 40}
+    rig.image('a', 110)
+    assert rig.image('b', 112) == {'a': 110, 'b': 112}  # 72 ms is too old
+    assert rig.image('o', 113) is None
+    assert rig.image('o', 146) is None
+    assert rig.dropped == {'superseded': 1}
+    rig.check_books()
+
+
+def test_the_newest_stamp_names_the_observation_even_of_an_optional_camera():
+    rig = Rig('ao')
+    rig.image('o', 15)
+    assert rig.image('a', 10) == {'a': 10, 'o': 15}
+    assert rig.got[0].stamp_ns == 15 * MS
+
+
+def test_repeated_frame_is_no_new_frame():
+    rig = Rig('a')
+    rig.image('a', 10)
+    assert rig.image('a', 10, arrival=43) is None
+    assert rig.dropped == {'repeated_stamp': 1}
+    assert rig.buffer.waiting_for(600 * MS)[0].startswith('camera a on cam/a: last image is 0.59')
+
+
+def test_time_jump_forgets_what_was_and_goes_on():
+    rig = Rig()
+    rig.image('a', 100_000)
+    rig.image('b', 100_001)
+    rig.image('a', 100_033)
+    assert rig.image('a', 10_000) is None  # the bag began again
+    assert rig.image('b', 10_001) == {'a': 10_000, 'b': 10_001}
+    assert rig.dropped == {'time_jump': 1}
+    assert rig.buffer.events['time_jump'] == 1  # once, not once per camera
+    rig.check_books()
+
+
+def test_time_jump_forgets_the_joint_state():
+    rig = Rig('a', joint_state=False)
+    rig.buffer.add_joint_state(np.zeros(7, np.float32), 5 * MS, 100 * MS)
+    assert rig.image('a', 100) is not None
+    assert rig.image('a', 50) is None
+    assert rig.dropped == {'no_joint_state': 1}
+
+
+def test_zero_stamps_use_arrival():
+    rig = Rig()
+    for arrival in (10, 43):
+        rig.image('a', 0, arrival=arrival)
+        assert rig.image('b', 0, arrival=arrival + 5) is not None
+    assert [seen.stamp_ns for seen in rig.got] == [15 * MS, 48 * MS]
+    assert rig.buffer.events['zero_stamp'] >= 4 and rig.dropped == {}
+
+
+def test_without_joint_state():
+    rig = Rig(joint_state=False)
+    rig.image('a', 10)
+    assert rig.image('b', 11) is None
+    assert rig.dropped == {'no_joint_state': 2}
+    assert rig.buffer.waiting_for(12 * MS) == ['joint state on joint_states: no message yet']
+    rig.buffer.add_joint_state(np.zeros(7, np.float32), 20 * MS, 20 * MS)
+    rig.image('a', 43)
+    assert rig.image('b', 44) is not None
+    rig.check_books()
+
+
+def test_stale_joint_state_by_arrival():
+    rig = Rig('a', joint_state=False)
+    rig.buffer.add_joint_state(np.zeros(7, np.float32), 7, 0)
+    assert rig.image('a', 200) is not None
+    assert rig.image('a', 201) is None
+    assert rig.dropped == {'stale_joint_state': 1}
+    assert rig.buffer.waiting_for(201 * MS) == [
+        'joint state on joint_states: last message is 0.20 s old (limit 0.2 s)'
+    ]
+
+
+def test_repeated_joint_state_does_not_refresh_it():
+    rig = Rig('a', joint_state=False)
+    for arrival in (0, 100, 300):
+        rig.buffer.add_joint_state(np.zeros(7, np.float32), 7, arrival * MS)
+    assert rig.image('a', 301) is None
+    assert rig.dropped == {'stale_joint_state': 1, 'repeated_joint_state': 2}
+
+
+def test_instruction_from_topic_default_or_missing():
+    rig = Rig('a', default='')
+    assert rig.image('a', 10) is None
+    assert rig.dropped == {'no_instruction': 1}
+    assert rig.buffer.waiting_for(11 * MS) == ['instruction on instruction: none yet']
+    rig.buffer.set_instruction('pick')
+    rig.image('a', 43)
+    assert rig.got[-1].instruction == 'pick'
+    default = Rig('a', default='wait')
+    default.image('a', 10)
+    assert default.got[-1].instruction == 'wait'
+
+
+def test_waiting_for_names_what_is_missing():
+    rig = Rig('abo', default='', joint_state=False)
+    assert rig.buffer.waiting_for(0) == [
+        'camera a on cam/a: no image yet',
+        'camera b on cam/b: no image yet',
+        'joint state on joint_states: no message yet',
+        'instruction on instruction: none yet',
+    ]
+
+
+def test_c10_a_camera_that_stops_and_resumes():
+    rig = Rig()
+    for t in range(0, 5000, 33):
+        rig.image('a', t + 1)
+        if not 2000 <= t < 4000:
+            rig.image('b', t + 2)
+        if t == 3300:
+            # 3301 - 1982 (the last of b that came) ms, b is named and nothing else
+            waiting = rig.buffer.waiting_for((t + 1) * MS)
+            assert waiting[0] == 'camera b on cam/b: last image is 1.32 s old (limit 0.5 s)'
+            assert all('camera b' in words for words in waiting)
+    stamps = np.array([seen.stamp_ns / MS for seen in rig.got])
+    assert not ((stamps > 2100) & (stamps < 4000)).any()
+    assert (stamps > 4000).sum() == 30
+    rig.check_books()
+
+
+def test_reset_forgets_images_and_keeps_counts_and_instruction():
+    rig = Rig(default='')
+    rig.buffer.set_instruction('pick')
+    rig.image('a', 10)
+    rig.buffer.reset()
+    assert rig.dropped == {'reset': 1} and rig.buffer.held() == 0
+    rig.image('b', 5)  # an older stamp is no jump after a reset
+    rig.image('a', 6)
+    assert rig.got[-1].instruction == 'pick' and rig.buffer.events['time_jump'] == 0
+    rig.check_books()
+
+
+EVENTS = st.lists(
+    st.tuples(st.sampled_from('abo'), st.integers(-40, 90), st.integers(0, 30)), max_size=60
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(EVENTS, st.booleans())
+def test_any_order_keeps_the_books_and_the_tolerance(events, joint_state):
+    runs = []
+    for _ in range(2):
+        rig, now = Rig('abo', joint_state=joint_state), 1000
+        for slot, ahead, wait in events:
+            now += wait
+            rig.image(slot, now + ahead, arrival=now)
+            rig.check_books()
+        for seen in rig.got:
+            times = {name: float(image[0, 0, 0]) for name, image in seen.images.items()}
+            assert {'a', 'b'} <= set(times)
+            assert abs(times['a'] - times['b']) <= 50
+            assert seen.stamp_ns == max(times.values()) * MS
+        runs.append(([(seen.stamp_ns, sorted(seen.images)) for seen in rig.got], rig.dropped))
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize('cameras', ['a', 'ab', 'abo'])
+def test_steady_cameras_lose_nothing(cameras):
+    rig = Rig(cameras)
+    for k in range(50):
+        for n, slot in enumerate(reversed(cameras)):
+            rig.image(slot, 33 * k + 5 * n + 1)
+    assert len(rig.got) == 50 and rig.dropped == {}
+    assert rig.buffer.used == 50 * len(cameras)
