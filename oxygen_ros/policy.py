@@ -18,6 +18,7 @@ from oxygen_ros.engine.engine import Engine, FrameAnswer, Output, Token
 from oxygen_ros.engine.request import Limits
 from oxygen_ros.models.registry import describe, load
 from oxygen_ros.processing.tokenizer import Detokenizer
+from oxygen_ros.tasks import TaskRule, TaskSchedule
 from oxygen_ros.types import (
     ActionChunk,
     EngineStats,
@@ -44,6 +45,7 @@ class PolicyOptions:
     max_rows: language rows decoded together. max_queue: requests that may wait for a frame.
     max_prompt_tokens, max_new_tokens: longest request. max_kv_mb: KV pool, refused if it is more.
     cpu_threads: of torch, for the whole process; 0 leaves torch's own choice.
+    tasks: language tasks with a prompt of their own, or that ask by themselves.
     """
 
     mode: str = 'continuous'
@@ -58,6 +60,7 @@ class PolicyOptions:
     max_new_tokens: int = 256
     max_kv_mb: int = 4096
     cpu_threads: int = 0
+    tasks: tuple[TaskRule, ...] = ()
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
@@ -113,6 +116,7 @@ class Policy:
         self.info = dataclasses.replace(
             describe(checkpoint), effective={**effective, **family.notes}
         )
+        self.tasks = TaskSchedule(options.tasks)
         self._words: dict[str, Detokenizer] = {}
         self._truncated = 0
 
@@ -175,6 +179,8 @@ class Policy:
         """
         inputs = self._processor.frame(observation)
         self._truncated += inputs.truncated
+        for request in self.tasks.due(observation.stamp_ns):
+            self.submit(request)
         return self.engine.observe(
             observation.stamp_ns, inputs, self._noise(observation.stamp_ns, noise)
         )
@@ -182,7 +188,8 @@ class Policy:
     def submit(self, request: LanguageRequest) -> None:
         """Queue a request for the next frame; a refusal comes as a TokenDelta from step()."""
         try:
-            self.engine.submit(request, self._processor.prompt_tokens(request.prompt))
+            prompt = self.tasks.complete(request)
+            self.engine.submit(request, self._processor.prompt_tokens(prompt))
         except OxygenError as error:  # words the model has no token for
             self.engine.submit(request, [], f'prompt cannot be read: {error}')
 
@@ -223,7 +230,11 @@ class Policy:
     @property
     def stats(self) -> EngineStats:
         """Counters and gauges."""
-        return dataclasses.replace(self.engine.stats, truncated_instructions=self._truncated)
+        return dataclasses.replace(
+            self.engine.stats,
+            truncated_instructions=self._truncated,
+            tasks_skipped=dict(self.tasks.skipped),
+        )
 
     # -- between the engine's numbers and the caller's
 
@@ -247,6 +258,8 @@ class Policy:
         state = output.state
         final = output.reason is not None
         text = output.problem
+        if final:
+            self.tasks.ended(state.id)
         if output.reason is not Reason.REFUSED:  # the id may be another request's
             words = self._words.setdefault(state.id, self._processor.detokenizer())
             if output.token is not None:
@@ -294,6 +307,7 @@ class Policy:
         for _ in self.stream():
             pass
         self._truncated = 0
+        self.tasks = TaskSchedule(self.options.tasks)
         self.engine.forget_statistics()
 
 

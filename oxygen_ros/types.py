@@ -157,6 +157,7 @@ class EngineStats:
     fork_bytes: int = 0
     kv_bytes_copied_between_frames: int = 0
     truncated_instructions: int = 0
+    tasks_skipped: Mapping[str, int] = field(default_factory=dict)  # task -> backlog was full
     queued: int = 0
     rows_in_use: int = 0
     rows_max: int = 0  # most language rows decoded in one step

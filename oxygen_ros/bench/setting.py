@@ -1,0 +1,93 @@
+"""What is measured: a model of a size with random weights, and the work of one frame."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+
+from oxygen_ros.checkpoint import Pi05Arch, load_into, tensor_shapes
+from oxygen_ros.checkpoint.random_pi05 import SIZES
+from oxygen_ros.checkpoint.random_weights import RandomWeights
+from oxygen_ros.engine.budget import make_budget
+from oxygen_ros.engine.engine import Engine
+from oxygen_ros.engine.request import Limits
+from oxygen_ros.models.pi05 import Pi05, Pi05Options
+from oxygen_ros.processing.pi05 import Pi05Inputs
+from oxygen_ros.types import OxygenError
+
+DTYPES = {'float32': torch.float32, 'bfloat16': torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One point of a workload. tokens: T of the one language request per frame. budget: k."""
+
+    size: str = 'tiny'
+    device: str = 'cpu'
+    dtype: str = 'bfloat16'
+    cameras: int = 3
+    prompt_tokens: int = 200
+    horizon: int = 10
+    denoise_steps: int = 10
+    tokens: int = 30
+    budget: int | str = 5
+
+    @property
+    def rows(self) -> int:
+        """Language rows at steady state: requests of T tokens, k steps per frame each."""
+        steps = self.budget if isinstance(self.budget, int) else 1
+        return -(-self.tokens // max(steps, 1))
+
+
+def build_model(setting: Setting) -> Pi05:
+    """The network with random weights that never ends an answer by itself."""
+    if setting.size not in SIZES:
+        raise OxygenError(f'size is {setting.size!r}, allowed: {", ".join(SIZES)}')
+    arch = Pi05Arch(**SIZES[setting.size], horizon=setting.horizon)
+    device, dtype = torch.device(setting.device), DTYPES[setting.dtype]
+    _check_fits(arch, dtype)
+    options = Pi05Options(max_cameras=setting.cameras, max_prompt_tokens=setting.prompt_tokens)
+    model = Pi05(arch, options, device, dtype)
+    model.tie_head()
+    weights = RandomWeights(0, dtype, spoken=range(4, arch.vocab_size), eos_id=1)
+    shapes = tensor_shapes(arch)
+    load_into(
+        model.checkpoint_parameters(),
+        ((name, weights.tensor(name, shape)) for name, shape in shapes.items()),
+    )
+    model.spec = dataclasses.replace(model.spec, eos_ids=frozenset())
+    return model
+
+
+def build_engine(model: Pi05, setting: Setting, mode: str, clock, budget: str | int) -> Engine:  # noqa: ANN001
+    """An engine of one mode on a model that several engines share."""
+    limits = Limits(max(setting.rows, 1) + 1, 64, 0, setting.tokens)
+    return Engine(
+        model, mode, make_budget(budget), limits, setting.denoise_steps, 2**40, clock
+    )
+
+
+def make_inputs(model: Pi05, setting: Setting, number: int) -> Pi05Inputs:
+    """One frame's inputs, different for each number."""
+    arch = model.arch
+    random = torch.Generator().manual_seed(number)
+    side = arch.image_size
+    pixels = torch.rand(setting.cameras, 3, side, side, generator=random) * 2 - 1
+    words = torch.randint(4, arch.vocab_size, (setting.prompt_tokens,), generator=random)
+    return Pi05Inputs(pixels, words, False)
+
+
+def _check_fits(arch: Pi05Arch, dtype: torch.dtype) -> None:
+    """Refuse a model that is larger than the machine's memory, before it is built."""
+    import os
+
+    needed = sum(torch.Size(shape).numel() for shape in tensor_shapes(arch).values())
+    needed *= dtype.itemsize
+    there = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+    if needed > 0.8 * there:
+        raise OxygenError(
+            f'the model needs {needed / 2**30:.1f} GiB, the machine has {there / 2**30:.1f} GiB: '
+            'choose a smaller size or dtype'
+        )

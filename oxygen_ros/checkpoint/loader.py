@@ -1,0 +1,94 @@
+"""Weights from disk into parameters that are already allocated, strictly.
+
+A checkpoint is read once, tensor by tensor, through the page cache: no second full copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import torch
+
+from oxygen_ros.checkpoint.arch import EMBED, LM_HEAD
+from oxygen_ros.checkpoint.files import open_tensors
+from oxygen_ros.checkpoint.info import CheckpointInfo
+from oxygen_ros.checkpoint.weights import canonical_name, read_index
+from oxygen_ros.types import OxygenError
+
+_TIED = {EMBED: LM_HEAD, LM_HEAD: EMBED}
+
+
+def check_tensors(info: CheckpointInfo, expected: Mapping[str, tuple[int, ...]]) -> None:
+    """Compare names and shapes in the file headers with a model's; no weight is read.
+
+    Raises one OxygenError that names every missing, unexpected and misshaped tensor.
+    """
+    shapes = {name: stored.shape for name, stored in read_index(info.weight_files).items()}
+    for name, other in _TIED.items():
+        if name in shapes:
+            shapes.setdefault(other, shapes[name])
+    _compare(shapes, expected, str(info.path))
+
+
+def iter_tensors(info: CheckpointInfo) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield (canonical name, tensor in stored dtype); known extras are left out.
+
+    A head or embedding that is stored once is yielded under both names. The tensors are views
+    of the file: copy what must outlive the step.
+    """
+    index = read_index(info.weight_files)
+    for file in info.weight_files:
+        with open_tensors(file, 'pt') as handle:
+            for key in handle.offset_keys():
+                name = canonical_name(key)
+                if name is None:
+                    continue
+                tensor = handle.get_tensor(key)
+                yield name, tensor
+                if name in _TIED and _TIED[name] not in index:
+                    yield _TIED[name], tensor
+
+
+@torch.no_grad()
+def load_into(
+    params: Mapping[str, torch.Tensor],
+    tensors: Iterable[tuple[str, torch.Tensor]],
+    progress: Callable[[float], None] | None = None,
+    where: str = 'checkpoint',
+) -> None:
+    """Fill every parameter with the tensor of its name, converted to its dtype and device.
+
+    params: canonical name -> allocated parameter, head and embedding under both their names
+    (they may be one parameter). progress: called with the fraction of values filled.
+    Raises one OxygenError that names every missing, unexpected and misshaped tensor.
+    """
+    total = max(1, sum(param.numel() for param in params.values()))
+    shapes: dict[str, tuple[int, ...]] = {}
+    filled = 0
+    for name, tensor in tensors:
+        shapes[name] = tuple(tensor.shape)
+        param = params.get(name)
+        if param is None or param.shape != tensor.shape:
+            continue  # _compare names it once all are known
+        param.copy_(tensor)
+        filled += tensor.numel()
+        if progress is not None:
+            progress(filled / total)
+    _compare(shapes, {name: tuple(param.shape) for name, param in params.items()}, where)
+
+
+def _compare(
+    stored: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]], where: str
+) -> None:
+    problems = [f'{name} is missing' for name in sorted(expected.keys() - stored.keys())]
+    problems += [f'{name} is unexpected' for name in sorted(stored.keys() - expected.keys())]
+    problems += [
+        f'{name} has shape {list(stored[name])}, {list(expected[name])} expected'
+        for name in sorted(expected.keys() & stored.keys())
+        if stored[name] != expected[name]
+    ]
+    if problems:
+        raise OxygenError(
+            f'{where}: the weights do not fit the model, {len(problems)} tensors differ: '
+            + '; '.join(problems)
+        )

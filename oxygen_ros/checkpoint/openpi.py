@@ -1,0 +1,56 @@
+"""openpi's converted PyTorch folder: config.json, model.safetensors, assets/<id>/norm_stats.json.
+
+Source: openpi examples/convert_jax_model_to_pytorch.py and shared/normalize.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oxygen_ros.checkpoint.arch import variant_heads
+from oxygen_ros.checkpoint.info import EPS_RULES, Described
+from oxygen_ros.checkpoint.options import Options
+from oxygen_ros.checkpoint.quantiles import from_json
+from oxygen_ros.types import OxygenError
+
+CAMERAS = ('base_0_rgb', 'left_wrist_0_rgb', 'right_wrist_0_rgb')
+
+
+def describe(folder: Path, config: dict[str, Any], options: Options) -> Described:
+    """Read what an openpi checkpoint states of itself. Raises OxygenError."""
+    state, action = from_json(options.statistics or _norm_stats(folder), np.float64)
+    horizon = config.get('action_horizon') or options.architecture.get('horizon')
+    if horizon is None:
+        raise OxygenError(
+            f'{folder}: the action horizon is stated nowhere; put action_horizon into config.json '
+            'or "architecture": {"horizon": N} into oxygen.json'
+        )
+    return Described(
+        format='openpi',
+        cameras=CAMERAS,
+        state=state,
+        action=action,
+        state_dim=None,
+        action_dim=None,
+        sizes={'horizon': int(horizon), **variant_heads(config)},
+        image_resolution=None,
+        tokenizer_dirs=(folder / 'tokenizer', folder),
+        tokenizer_max_length=200,
+        time_rule='accumulate_float32',
+        image_resize='pil_bilinear',
+        eps_rule='add_to_width',
+        eps=EPS_RULES['add_to_width'],
+    )
+
+
+def _norm_stats(folder: Path) -> Path:
+    found = sorted((folder / 'assets').rglob('norm_stats.json'))
+    if len(found) != 1:
+        what = 'no norm_stats.json' if not found else f'{len(found)} norm_stats.json'
+        raise OxygenError(
+            f'{folder / "assets"}: {what}, one expected; name it under "statistics" in oxygen.json'
+        )
+    return found[0]

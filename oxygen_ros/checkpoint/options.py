@@ -1,0 +1,91 @@
+"""oxygen.json: what a checkpoint folder may state beyond its maker's own files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from oxygen_ros.checkpoint.arch import ARCH_KEYS, REAL_NUMBERS
+from oxygen_ros.checkpoint.files import read_json
+from oxygen_ros.checkpoint.info import EPS_RULES, IMAGE_RESIZES, PROMPT_LAYOUTS, TIME_RULES
+from oxygen_ros.types import OxygenError
+
+FILE = 'oxygen.json'
+_CHOICES = {
+    'prompt_layout': PROMPT_LAYOUTS,
+    'time_rule': TIME_RULES,
+    'image_resize': IMAGE_RESIZES,
+    'eps_rule': tuple(EPS_RULES),
+}
+_COUNTS = ('state_dim', 'action_dim', 'tokenizer_max_length')
+_PATHS = ('tokenizer', 'statistics')
+
+
+@dataclass(frozen=True)
+class Options:
+    """Contents of oxygen.json; None or empty means: as the checkpoint's maker does it.
+
+    architecture: fields of Pi05Arch that tensor shapes cannot tell (head counts, horizon, ...).
+    tokenizer, statistics: paths, relative to the checkpoint folder. statistics is a JSON file
+    with q01 and q99 of state and actions, as openpi's norm_stats.json or LeRobot's stats.json.
+    state_dim, action_dim: of the robot, where the statistics are wider than the robot.
+    """
+
+    architecture: Mapping[str, float] = field(default_factory=dict)
+    prompt_layout: str | None = None
+    time_rule: str | None = None
+    image_resize: str | None = None
+    eps_rule: str | None = None
+    tokenizer: Path | None = None
+    statistics: Path | None = None
+    state_dim: int | None = None
+    action_dim: int | None = None
+    tokenizer_max_length: int | None = None
+
+
+def read_options(folder: Path) -> Options:
+    """Read oxygen.json of a checkpoint folder, or the defaults where there is none.
+
+    Raises OxygenError on an unknown key or a value that is not allowed.
+    """
+    path = folder / FILE
+    if not path.exists():
+        return Options()
+    values = read_json(path)
+    known = ('architecture', *_CHOICES, *_COUNTS, *_PATHS)
+    _check_keys(values, known, f'{path}: unknown key')
+    architecture = values.get('architecture', {})
+    if not isinstance(architecture, dict):
+        raise OxygenError(f'{path}: architecture must be an object of numbers')
+    _check_keys(architecture, ARCH_KEYS, f'{path}: unknown key under architecture')
+    for key, value in architecture.items():
+        allowed_type = int | float if key in REAL_NUMBERS else int
+        _check_number(value, isinstance(value, allowed_type), f'{path}: architecture.{key}')
+    for key in _COUNTS:
+        _check_number(values.get(key, 1), isinstance(values.get(key, 1), int), f'{path}: {key}')
+    for key, allowed in _CHOICES.items():
+        if key in values and values[key] not in allowed:
+            raise OxygenError(f'{path}: {key} is {values[key]!r}, allowed: {", ".join(allowed)}')
+    for key in _PATHS:
+        if key in values:
+            values[key] = _existing(folder / str(values[key]), f'{path}: {key}')
+    return Options(**values)
+
+
+def _check_keys(values: Mapping[str, Any], known: tuple[str, ...], problem: str) -> None:
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        raise OxygenError(f'{problem} {", ".join(unknown)}; known: {", ".join(sorted(known))}')
+
+
+def _check_number(value: Any, right_type: bool, what: str) -> None:
+    if not right_type or isinstance(value, bool) or value <= 0:
+        raise OxygenError(f'{what} is {value!r}, a positive number is expected')
+
+
+def _existing(path: Path, what: str) -> Path:
+    if not path.exists():
+        raise OxygenError(f'{what} points to {path}, which does not exist')
+    return path

@@ -1,0 +1,88 @@
+"""Tensors on disk: which files hold them, under which names, read from headers alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from oxygen_ros.checkpoint.files import open_tensors, read_json
+from oxygen_ros.types import OxygenError
+
+SINGLE = 'model.safetensors'
+INDEX = 'model.safetensors.index.json'
+FLOATS = {'F64': 'float64', 'F32': 'float32', 'F16': 'float16', 'BF16': 'bfloat16'}
+
+# Stored name -> canonical name; every rule is tried in this order.
+RENAMES = (
+    (re.compile(r'^model\.'), ''),
+    (re.compile(r'^action_time_mlp_(in|out)\.'), r'time_mlp_\1.'),
+)
+# Canonical names that real files hold and that pi0.5 does not read, each with its reason.
+KNOWN_EXTRAS = {
+    'the expert has no words of its own': re.compile(
+        r'^paligemma_with_expert\.gemma_expert\.lm_head\.weight$'
+    ),
+    'pi0.5 writes the state into the prompt': re.compile(r'^state_proj\.(weight|bias)$'),
+    'norms of the expert are adaptive and have no weight': re.compile(
+        r'^paligemma_with_expert\.gemma_expert\.model\.(layers\.\d+\.\w*layer)?norm\.weight$'
+    ),
+}
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """Where a tensor lies. dtype: as safetensors names it, e.g. BF16."""
+
+    file: Path
+    key: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def canonical_name(key: str) -> str | None:
+    """The name the model knows a stored tensor by; None for a known extra."""
+    for pattern, replacement in RENAMES:
+        key = pattern.sub(replacement, key)
+    return None if any(extra.match(key) for extra in KNOWN_EXTRAS.values()) else key
+
+
+def weight_files(folder: Path) -> tuple[Path, ...]:
+    """The safetensors files of a checkpoint folder, one or many. Raises OxygenError."""
+    if (folder / SINGLE).is_file():
+        return (folder / SINGLE,)
+    if not (folder / INDEX).is_file():
+        raise OxygenError(f'{folder}: no weights, neither {SINGLE} nor {INDEX} is there')
+    weight_map = read_json(folder / INDEX).get('weight_map')
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise OxygenError(f'{folder / INDEX}: has no weight_map')
+    return tuple(folder / name for name in sorted(set(weight_map.values())))
+
+
+def read_index(files: Sequence[Path]) -> dict[str, StoredTensor]:
+    """Canonical name -> where it is stored, known extras left out. Raises OxygenError."""
+    index: dict[str, StoredTensor] = {}
+    for file in files:
+        for name, stored in _headers(file):
+            if name in index:
+                first = index[name]
+                raise OxygenError(
+                    f'{file}: {stored.key} is stored twice, also as {first.key} in {first.file}'
+                )
+            index[name] = stored
+    return index
+
+
+def _headers(file: Path) -> Iterator[tuple[str, StoredTensor]]:
+    with open_tensors(file, 'numpy') as handle:
+        for key in handle.offset_keys():
+            name = canonical_name(key)
+            if name is None:
+                continue
+            part = handle.get_slice(key)
+            if part.get_dtype() not in FLOATS:
+                raise OxygenError(
+                    f'{file}: {key} is stored as {part.get_dtype()}, allowed: {", ".join(FLOATS)}'
+                )
+            yield name, StoredTensor(file, key, tuple(part.get_shape()), part.get_dtype())

@@ -1,0 +1,1 @@
+"""Observations -> tensors and prompts, normalised actions -> robot units. No engine, no ROS."""

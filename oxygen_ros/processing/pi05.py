@@ -1,0 +1,117 @@
+"""Everything around pi0.5's weights: an Observation in, tensors out, and actions back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from oxygen_ros.checkpoint.info import CheckpointInfo
+from oxygen_ros.processing import normalization
+from oxygen_ros.processing.images import resize_with_pad
+from oxygen_ros.processing.prompt import clean_task, fit_prompt, state_bins
+from oxygen_ros.processing.tokenizer import Detokenizer, Tokenizer
+from oxygen_ros.types import Observation, OxygenError
+
+
+@dataclass(frozen=True)
+class Pi05Inputs:
+    """One frame as the network takes it; made by Pi05Processor.
+
+    pixel_values: float32 [C, 3, h, w] in [-1, 1], present cameras only, in slot order.
+    token_ids: int64 [n], not padded. truncated: the instruction was shortened to fit.
+    """
+
+    pixel_values: torch.Tensor
+    token_ids: torch.Tensor
+    truncated: bool
+
+
+class Pi05Processor:
+    """Processing of one checkpoint, by its maker's rules."""
+
+    def __init__(self, info: CheckpointInfo):
+        """Raises OxygenError if the tokenizer cannot be loaded."""
+        self._info = info
+        self._tokenizer = Tokenizer(info.tokenizer_dir, info.arch.vocab_size)
+
+    @property
+    def eos_id(self) -> int:
+        """The token that ends an answer."""
+        return self._tokenizer.eos_id
+
+    def frame(self, observation: Observation) -> Pi05Inputs:
+        """Tensors of one frame. Raises OxygenError that lists what is allowed."""
+        images = self._images(observation)
+        ids, truncated = self._prompt(observation)
+        return Pi05Inputs(images, torch.tensor(ids, dtype=torch.int64), truncated)
+
+    def prompt_tokens(self, text: str) -> list[int]:
+        """Ids of a language request's own words, which follow the prefix. Raises OxygenError."""
+        return self._tokenizer.encode(text, bos=False)
+
+    def detokenizer(self) -> Detokenizer:
+        """A fresh stream that turns one answer's ids into text."""
+        return self._tokenizer.detokenizer()
+
+    def robot_actions(self, normalised: np.ndarray) -> np.ndarray:
+        """Network's actions [H, A_padded] -> float32 [H, A] in robot units."""
+        return normalization.robot_actions(normalised, self._info.normalization)
+
+    def _images(self, observation: Observation) -> torch.Tensor:
+        """float32 [C, 3, h, w] of the cameras that are there, in slot order."""
+        slots = self._info.cameras
+        unknown = sorted(set(observation.images) - set(slots))
+        if unknown:
+            raise OxygenError(
+                f'cameras {", ".join(unknown)} are unknown, allowed: {", ".join(slots)}; '
+                'change the camera names in the contract'
+            )
+        present = [slot for slot in slots if slot in observation.images]
+        if not present:
+            raise OxygenError(f'no camera image, at least one is needed of: {", ".join(slots)}')
+        height, width = self._info.image_resolution
+        return torch.stack(
+            [
+                resize_with_pad(
+                    _checked_image(observation.images[slot], slot),
+                    height,
+                    width,
+                    self._info.image_resize,
+                )
+                for slot in present
+            ]
+        )
+
+    def _prompt(self, observation: Observation) -> tuple[list[int], bool]:
+        """Token ids of task and state, and whether the task was shortened."""
+        layout = self._info.prompt_layout
+        task = clean_task(observation.instruction, layout)
+        if not task.strip():
+            raise OxygenError('the instruction is empty: say what the robot shall do')
+        state = np.asarray(observation.state)
+        if state.shape != (self._info.state_dim,):
+            raise OxygenError(
+                f'state has shape {list(state.shape)}, the checkpoint expects '
+                f'[{self._info.state_dim}]; change the joints in the contract'
+            )
+        normalised = normalization.normalize_state(
+            state.astype(np.float32), self._info.normalization
+        )
+        return fit_prompt(
+            task,
+            state_bins(normalised).tolist(),
+            layout,
+            self._info.tokenizer_max_length,
+            lambda text: self._tokenizer.encode(text, bos=True),
+        )
+
+
+def _checked_image(image: np.ndarray, slot: str) -> np.ndarray:
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
+        raise OxygenError(
+            f'image of {slot} is {image.dtype} {list(image.shape)}, uint8 [height, width, 3] '
+            'RGB is expected'
+        )
+    return image

@@ -1,0 +1,76 @@
+"""The words of a frame's prefix: the task and, in the bidirectional layout, the state in digits.
+
+Source: openpi models/tokenizer.py, LeRobot processor_pi05.py; the causal layout is OxyGen's.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from oxygen_ros.types import OxygenError
+
+# Left edges of 256 equal bins over [-1, 1]; below the first edge is bin -1.
+_BIN_EDGES = np.linspace(-1, 1, 257)[:-1]
+
+
+def state_bins(state: np.ndarray) -> np.ndarray:
+    """Normalised state [D] -> bins -1..255, int [D]. Raises OxygenError if not finite."""
+    wrong = np.flatnonzero(~np.isfinite(state))
+    if wrong.size:
+        raise OxygenError(f'state is not a finite number at index {wrong.tolist()}')
+    return np.digitize(state, _BIN_EDGES) - 1
+
+
+def clean_task(text: str, layout: str) -> str:
+    """The task text as the checkpoint's layout wants it."""
+    text = text.strip().replace('_', ' ').replace('\n', ' ')
+    if layout == 'causal':
+        text = text.lower()
+        text = text[:-1] if text.endswith(tuple(string.punctuation)) else text
+    return text
+
+
+def compose(task: str, bins: Sequence[int], layout: str) -> str:
+    """The whole prompt of a frame around a cleaned task."""
+    if layout == 'causal':
+        return f'Task: {task}. Subtask: '
+    return f'Task: {task}, State: {" ".join(map(str, bins))};\nAction: '
+
+
+def fit_prompt(
+    task: str,
+    bins: Sequence[int],
+    layout: str,
+    max_tokens: int,
+    encode: Callable[[str], list[int]],
+) -> tuple[list[int], bool]:
+    """Token ids of the prompt, and whether the task text had to be shortened to fit.
+
+    Only the task is shortened, from its end; state and cue are always whole. Raises OxygenError
+    when they alone exceed max_tokens.
+    """
+
+    def ids_of(length: int) -> list[int]:
+        return encode(compose(task[:length], bins, layout))
+
+    ids = ids_of(len(task))
+    if len(ids) <= max_tokens:
+        return ids, False
+    fits, exceeds = 0, len(task)
+    best = ids_of(0)
+    if len(best) > max_tokens:
+        raise OxygenError(
+            f'the prompt without its task has {len(best)} tokens, at most {max_tokens} fit; '
+            'raise tokenizer_max_length in oxygen.json if the checkpoint was trained so'
+        )
+    while exceeds - fits > 1:
+        middle = (fits + exceeds) // 2
+        ids = ids_of(middle)
+        if len(ids) <= max_tokens:
+            fits, best = middle, ids
+        else:
+            exceeds = middle
+    return best, True
