@@ -42,6 +42,10 @@ class KVWindow(Cache):
             row_numbers = torch.arange(rows.start, rows.stop, device=slots.device)
             self._index = (row_numbers[:, None], slots)
 
+    def starting_at(self, start: int) -> KVWindow:
+        """The same row and length, with new tokens from slot `start` on."""
+        return KVWindow(self._keys, self._values, self.rows, self.length, start)
+
     def update(
         self,
         key_states: torch.Tensor,

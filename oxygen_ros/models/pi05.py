@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import GemmaConfig, GemmaModel, SiglipVisionConfig, SiglipVisionModel
-from transformers.models.gemma.modeling_gemma import GemmaAttention, GemmaMLP
+from transformers.models.gemma.modeling_gemma import (
+    GemmaAttention,
+    GemmaMLP,
+    apply_rotary_pos_emb,
+)
 
 from oxygen_ros.checkpoint.arch import Pi05Arch
 from oxygen_ros.models.base import ModelSpec, Prefilled
@@ -185,25 +190,43 @@ class Pi05(nn.Module):
             seen[: len(images), : len(images)] = True
             mask = seen[None, None]
         positions = torch.arange(length, device=self.device)[None]
-        hidden = self._backbone(embedded, positions, mask, kv)
-        return Prefilled(length, 0, self.lm.norm(hidden[0, -1]))
+        rope = self.lm.rotary_emb(embedded, position_ids=positions)
+        hidden = self._layers(self.lm.layers[:-1], embedded, rope, mask, kv)
+        return Prefilled(length, 0, self.lm.norm(self._last_of_prefix(hidden, rope, kv)[0, 0]))
 
     def embed_images(self, pixels: torch.Tensor) -> torch.Tensor:
         """Pixels [cameras, 3, h, w] in [-1, 1] -> [cameras * tokens, W], all in one forward."""
         features = self.vision(pixel_values=pixels).last_hidden_state
         return self.projector(features).flatten(0, 1)
 
-    def _backbone(
+    def _layers(
         self,
+        layers: Iterable[nn.Module],
         hidden: torch.Tensor,
-        positions: torch.Tensor,
+        rope: tuple[torch.Tensor, torch.Tensor],
         mask: torch.Tensor | None,
         kv: KVWindow,
     ) -> torch.Tensor:
-        rope = self.lm.rotary_emb(hidden, position_ids=positions)
-        for layer in self.lm.layers:
+        for layer in layers:
             hidden = layer(hidden, attention_mask=mask, position_embeddings=rope, **{_CACHE: kv})
         return hidden
+
+    def _last_of_prefix(
+        self, hidden: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor], kv: KVWindow
+    ) -> torch.Tensor:
+        """The last layer on a prefix [1, S, W] -> [1, 1, W] of its last token.
+
+        Of all other tokens only keys and values are read, so only these are computed.
+        """
+        layer, (cos, sin), before = self.lm.layers[-1], rope, hidden.shape[1] - 1
+        attention, normed = layer.self_attn, layer.input_layernorm(hidden[:, :before])
+        heads = (1, before, self.arch.kv_heads, self.arch.head_dim)
+        keys = attention.k_proj(normed).view(heads).transpose(1, 2)
+        values = attention.v_proj(normed).view(heads).transpose(1, 2)
+        _, keys = apply_rotary_pos_emb(keys, keys, cos[:, :before], sin[:, :before])
+        kv.update(keys, values, attention.layer_idx)
+        rope = (cos[:, before:], sin[:, before:])
+        return self._layers([layer], hidden[:, before:], rope, None, kv.starting_at(before))
 
     # -- language
 
@@ -211,7 +234,9 @@ class Pi05(nn.Module):
         self, tokens: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, kv: KVWindow
     ) -> torch.Tensor:
         """Tokens [B, n] behind what the window's rows hold -> hidden [B, n, W]."""
-        return self.lm.norm(self._backbone(self.lm.embed_tokens(tokens), positions, mask, kv))
+        embedded = self.lm.embed_tokens(tokens)
+        rope = self.lm.rotary_emb(embedded, position_ids=positions)
+        return self.lm.norm(self._layers(self.lm.layers, embedded, rope, mask, kv))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden [B, W] -> logits [B, V] in float32."""
