@@ -13,18 +13,23 @@ import numpy as np
 import torch
 
 from oxygen_ros.checkpoint import inspect_checkpoint
+from oxygen_ros.devices import find_device
 from oxygen_ros.engine.budget import make_budget
 from oxygen_ros.engine.engine import Engine, FrameAnswer, Output, Token
 from oxygen_ros.engine.request import Limits
+from oxygen_ros.models.guidance import Guide, overlap_mask
 from oxygen_ros.models.registry import describe, load
+from oxygen_ros.preflight import check_checkpoint
 from oxygen_ros.processing.tokenizer import Detokenizer
 from oxygen_ros.tasks import TaskRule, TaskSchedule
 from oxygen_ros.types import (
     ActionChunk,
     EngineStats,
+    Finding,
     FrameDropped,
     LanguageRequest,
     Observation,
+    Overlap,
     OxygenError,
     PolicyInfo,
     Reason,
@@ -70,6 +75,11 @@ class PolicyOptions:
         if self.dtype not in DTYPES:
             raise OxygenError(f'dtype is {self.dtype!r}: allowed are {", ".join(DTYPES)}')
 
+    @property
+    def limits(self) -> Limits:
+        """What the engine allocates by."""
+        return Limits(self.max_rows, self.max_queue, self.max_prompt_tokens, self.max_new_tokens)
+
 
 _LEAST = {
     'denoise_steps': 1,
@@ -96,18 +106,13 @@ class Policy:
         self.options = options
         if options.cpu_threads:
             torch.set_num_threads(options.cpu_threads)
-        family = load(checkpoint, _device(options.device), DTYPES[options.dtype], progress)
+        family = load(checkpoint, find_device(options.device), DTYPES[options.dtype], progress)
         self._processor = family.processor
         self.engine = Engine(
             family.model,
             options.mode,
             make_budget(options.budget),
-            Limits(
-                options.max_rows,
-                options.max_queue,
-                options.max_prompt_tokens,
-                options.max_new_tokens,
-            ),
+            options.limits,
             options.denoise_steps,
             options.max_kv_mb * 2**20,
             clock,
@@ -144,6 +149,17 @@ class Policy:
         """Read a checkpoint's description without its weights. Raises OxygenError."""
         return describe(inspect_checkpoint(path))
 
+    @staticmethod
+    def preflight(
+        path: str | Path, options: PolicyOptions
+    ) -> tuple[PolicyInfo | None, list[Finding]]:
+        """What fits and what does not, of a checkpoint run like this, without its weights.
+
+        The description is None if a misfit hides it.
+        """
+        dtype, limit = DTYPES[options.dtype], options.max_kv_mb * 2**20
+        return check_checkpoint(path, options.limits, options.device, dtype, limit)
+
     # -- in
 
     def act(
@@ -172,17 +188,26 @@ class Policy:
                     self.engine.put_back(kept)
                     return self._chunk(output, output.actions)
 
-    def observe(self, observation: Observation, noise: np.ndarray | None = None) -> int:
+    def observe(
+        self,
+        observation: Observation,
+        noise: np.ndarray | None = None,
+        overlap: Overlap | None = None,
+    ) -> int:
         """Queue a frame for step(); returns its number. Raises OxygenError if it cannot be used.
 
         A frame that waits already is replaced: the newest wins, the other is reported by step().
+        overlap: continue the running chunk (real-time chunking).
         """
         inputs = self._processor.frame(observation)
         self._truncated += inputs.truncated
         for request in self.tasks.due(observation.stamp_ns):
             self.submit(request)
         return self.engine.observe(
-            observation.stamp_ns, inputs, self._noise(observation.stamp_ns, noise)
+            observation.stamp_ns,
+            inputs,
+            self._noise(observation.stamp_ns, noise),
+            None if overlap is None else self._guide(overlap),
         )
 
     def submit(self, request: LanguageRequest) -> None:
@@ -281,6 +306,23 @@ class Policy:
             ended_ns=output.ended_ns,
         )
 
+    def _guide(self, overlap: Overlap) -> Guide:
+        """Target and mask [H, A_padded]; rows and joints that nothing is known of are free."""
+        spec, rows = self.engine.model.spec, len(overlap.actions)
+        width = self.info.action_dim
+        if overlap.actions.shape != (rows, width) or not 0 < rows <= spec.horizon:
+            raise OxygenError(
+                f'overlap has shape {list(overlap.actions.shape)}: must be '
+                f'[1 to {spec.horizon}, {width}]'
+            )
+        if not 0 <= overlap.delay <= rows:
+            raise OxygenError(f'overlap delay is {overlap.delay}: must be 0 to {rows}')
+        target = torch.zeros(spec.horizon, spec.action_dim)
+        target[:rows, :width] = torch.from_numpy(self._processor.network_actions(overlap.actions))
+        mask = torch.zeros_like(target)
+        mask[:, :width] = overlap_mask(spec.horizon, rows, overlap.delay)[:, None]
+        return Guide(target, mask)
+
     def _noise(self, stamp_ns: int, noise: np.ndarray | None) -> torch.Tensor:
         """Float32 [H, A_padded]; one stamp and seed give one noise, live and in replay."""
         spec = self.engine.model.spec
@@ -318,12 +360,3 @@ def _options(options: PolicyOptions | None, overrides: dict[str, Any]) -> Policy
             f'unknown options {", ".join(unknown)}: allowed are {", ".join(sorted(known))}'
         )
     return dataclasses.replace(options or PolicyOptions(), **overrides)
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise OxygenError(f'device {name!r} is not there: {error}; use cpu or cuda') from error
-    return device

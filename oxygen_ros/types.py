@@ -58,6 +58,18 @@ class ActionChunk:
 
 
 @dataclass(frozen=True)
+class Overlap:
+    """What the running chunk still holds when a frame is taken, for real-time chunking.
+
+    actions: float32 [n, A] in robot units, n <= H; row 0 is due when row 0 of the new chunk is.
+    delay: how many of these rows will have been executed before the new chunk is there.
+    """
+
+    actions: np.ndarray
+    delay: int
+
+
+@dataclass(frozen=True)
 class FrameDropped:
     """A frame that was taken but will have no chunk, and why."""
 
@@ -136,6 +148,30 @@ class PolicyInfo:
     horizon: int
     max_prefix_tokens: int
     effective: Mapping[str, str] = field(default_factory=dict)
+
+
+class Verdict(str, enum.Enum):
+    """What a check came to; a misfit refuses the start."""
+
+    OK = 'ok'
+    NOTE = 'note'
+    MISFIT = 'misfit'
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of a pre-flight. detail: the names it is about, and what to change."""
+
+    check: str
+    found: str
+    needed: str
+    verdict: Verdict = Verdict.OK
+    detail: str = ''
+
+    @property
+    def text(self) -> str:
+        """One sentence, for a log."""
+        return f'{self.check}: {self.detail or f"{self.found}, needed: {self.needed}"}'
 
 
 @dataclass(frozen=True)

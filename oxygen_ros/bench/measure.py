@@ -95,7 +95,7 @@ class Phases:
             states.append(state)
         return Decode(tuple(states))
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def run(self) -> None:
         """One round of every phase."""
         prefilled = self._timed('prefill', lambda: self._runner.prefill(self._frame, 0))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from oxygen_ros.checkpoint.arch import Pi05Arch
-from oxygen_ros.checkpoint.quantiles import Quantiles
+from oxygen_ros.checkpoint.stats import RANGES
 
 TIME_RULES = ('float32_of_step', 'accumulate_float32')
 IMAGE_RESIZES = ('float_bilinear', 'pil_bilinear')
@@ -18,20 +18,36 @@ EPS_RULES = {'replace_zero_width': 1e-8, 'add_to_width': 1e-6}  # rule -> its ma
 
 
 @dataclass(frozen=True, eq=False)
-class Normalization:
-    """Quantiles of the training data, one value per joint, in robot units.
+class Scale:
+    """Between one vector's robot units and the network's: normalised = (x - origin) / span_in.
 
-    Arrays are float32 from LeRobot and float64 from openpi: each maker computes in its own.
-    eps_rule: a width q99 - q01 of zero becomes eps ('replace_zero_width', LeRobot), or eps is
-    added to every width ('add_to_width', openpi).
+    Where is_range holds, that is stretched to 2 * normalised - 1. Arrays are [D], one value per
+    joint, float32 from LeRobot and float64 from openpi: each maker computes in its own. span_out
+    leads back into robot units; makers guard the two ways differently against a span of zero.
     """
 
-    state_q01: np.ndarray
-    state_q99: np.ndarray
-    action_q01: np.ndarray
-    action_q99: np.ndarray
+    mode: str
+    origin: np.ndarray
+    span_in: np.ndarray
+    span_out: np.ndarray
+
+    @property
+    def is_range(self) -> bool:
+        """True where two limits are mapped to -1 and 1."""
+        return self.mode in RANGES
+
+
+@dataclass(frozen=True, eq=False)
+class Normalization:
+    """Scales of state and actions. eps_rule: how a range of zero width is kept from dividing by 0.
+
+    'replace_zero_width' (LeRobot): it becomes eps. 'add_to_width' (openpi): eps is added to every
+    width. Both add eps to a standard deviation they divide by; only the latter when multiplying.
+    """
+
+    state: Scale
+    action: Scale
     eps_rule: str
-    eps: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +60,6 @@ class Described:
 
     format: str
     cameras: tuple[str, ...]
-    state: Quantiles
-    action: Quantiles
     state_dim: int | None
     action_dim: int | None
     sizes: Mapping[str, float]
@@ -55,17 +69,17 @@ class Described:
     time_rule: str
     image_resize: str
     eps_rule: str
-    eps: float
 
 
 @dataclass(frozen=True, eq=False)
-class CheckpointInfo:
-    """A checkpoint folder as inspect_checkpoint found it.
+class Layout:
+    """What a checkpoint is, by its descriptions and the headers of its weights.
 
     cameras: slot names in model order. state_dim, action_dim: of the robot, not padded.
     image_resolution: (height, width) in pixels. dtype: of the stored language model.
     tied_head: only one of LM head and embedding is stored, and it serves as both.
-    time_rule, image_resize, normalization.eps_rule: as the checkpoint's maker computes.
+    time_rule, image_resize: as the checkpoint's maker computes. state_in_prompt: the bidirectional
+    prompt holds the state in digits; the causal one never does.
     """
 
     path: Path
@@ -75,8 +89,6 @@ class CheckpointInfo:
     cameras: tuple[str, ...]
     state_dim: int
     action_dim: int
-    normalization: Normalization
-    tokenizer_dir: Path
     tokenizer_max_length: int
     image_resolution: tuple[int, int]
     dtype: str
@@ -84,4 +96,27 @@ class CheckpointInfo:
     time_rule: str
     image_resize: str
     prompt_layout: str
+    state_in_prompt: bool
     weight_files: tuple[Path, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class CheckpointInfo(Layout):
+    """A checkpoint folder as inspect_checkpoint found it."""
+
+    normalization: Normalization
+    tokenizer_dir: Path
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """A checkpoint folder part by part, so that one fault does not hide another.
+
+    problems: 'weights', 'statistics' or 'tokenizer' -> what is wrong with it; the part is then
+    None. layout is None where weights or statistics are needed for it.
+    """
+
+    layout: Layout | None
+    normalization: Normalization | None
+    tokenizer_dir: Path | None
+    problems: Mapping[str, str]

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+
+import numpy as np
 
 from oxygen_ros.checkpoint import lerobot, openpi
 from oxygen_ros.checkpoint.arch import EMBED, LANGUAGE, LM_HEAD, Pi05Arch, arch_from_shapes
 from oxygen_ros.checkpoint.files import read_json
-from oxygen_ros.checkpoint.info import EPS_RULES, CheckpointInfo, Described, Normalization
+from oxygen_ros.checkpoint.info import (
+    EPS_RULES,
+    CheckpointInfo,
+    Described,
+    Layout,
+    Normalization,
+    Scale,
+    Survey,
+)
 from oxygen_ros.checkpoint.options import Options, read_options
-from oxygen_ros.checkpoint.quantiles import fitted
+from oxygen_ros.checkpoint.stats import Statistics, fitted
 from oxygen_ros.checkpoint.weights import FLOATS, StoredTensor, read_index, weight_files
 from oxygen_ros.types import OxygenError
 
@@ -19,38 +33,113 @@ def inspect_checkpoint(path: str | Path) -> CheckpointInfo:
 
     The format is recognised by what the files hold, not by the folder's name.
     """
+    found = survey_checkpoint(path)
+    if found.problems:
+        raise OxygenError('; '.join(found.problems.values()))
+    assert found.layout and found.normalization and found.tokenizer_dir, 'a part without a problem'
+    return CheckpointInfo(
+        **vars(found.layout),
+        normalization=found.normalization,
+        tokenizer_dir=found.tokenizer_dir,
+    )
+
+
+def survey_checkpoint(path: str | Path) -> Survey:
+    """Read what can be read of a checkpoint's description, whatever is wrong with parts of it.
+
+    Raises OxygenError when nothing can be said of it.
+    """
     folder = Path(path)
     options = read_options(_checked_folder(folder))
-    described = _describe(folder, options)
+    maker, described = _describe(folder, options)
+    problems: dict[str, str] = {}
+    weights = normalization = tokenizer_dir = None
+    with _noting(problems, 'weights'):
+        weights = _weights(folder, described, options)
+    with _noting(problems, 'statistics'), _json_kinds(folder):
+        normalization = _normalization(maker.statistics(folder, options), described, options)
+        _check_width(normalization, weights, folder)
+    with _noting(problems, 'tokenizer'):
+        tokenizer_dir = _tokenizer_dir(described, options, folder)
+    layout = _layout(folder, described, options, weights, normalization)
+    return Survey(layout, normalization, tokenizer_dir, problems)
+
+
+@contextmanager
+def _noting(problems: dict[str, str], part: str) -> Iterator[None]:
+    """Note an OxygenError as this part's problem."""
+    try:
+        yield
+    except OxygenError as error:
+        problems[part] = str(error)
+
+
+@contextmanager
+def _json_kinds(folder: Path) -> Iterator[None]:
+    """Turn what a value of the wrong kind in some JSON file raises into an OxygenError."""
+    try:
+        yield
+    except OxygenError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise OxygenError(
+            f'{folder}: a JSON file holds something of the wrong kind ({error}); compare '
+            "config.json and the processor files with the maker's"
+        ) from error
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """What the headers of the weight files tell."""
+
+    files: tuple[Path, ...]
+    arch: Pi05Arch
+    dtype: str
+    tied_head: bool
+
+
+def _weights(folder: Path, described: Described, options: Options) -> _Weights:
     files = weight_files(folder)
     index = read_index(files)
     _refuse_pi0(index, folder)
-    arch = _arch(index, described, options, folder)
-    normalization = _normalization(described, options)
-    action_dim = len(normalization.action_q01)
-    if action_dim > arch.action_dim_padded:
-        raise OxygenError(
-            f'{folder}: the statistics have {action_dim} actions, '
-            f'the network only {arch.action_dim_padded}'
-        )
-    return CheckpointInfo(
+    return _Weights(
+        files,
+        _arch(index, described, options, folder),
+        FLOATS[index[LANGUAGE + 'layers.0.self_attn.q_proj.weight'].dtype],
+        tied_head=not (EMBED in index and LM_HEAD in index),
+    )
+
+
+def _layout(
+    folder: Path,
+    described: Described,
+    options: Options,
+    weights: _Weights | None,
+    normalization: Normalization | None,
+) -> Layout | None:
+    state_dim = options.state_dim or described.state_dim
+    action_dim = options.action_dim or described.action_dim
+    if normalization is not None:
+        state_dim, action_dim = len(normalization.state.origin), len(normalization.action.origin)
+    if weights is None or state_dim is None or action_dim is None:
+        return None
+    return Layout(
         path=folder,
         format=described.format,
         family='pi05',
-        arch=arch,
+        arch=weights.arch,
         cameras=described.cameras,
-        state_dim=len(normalization.state_q01),
+        state_dim=state_dim,
         action_dim=action_dim,
-        normalization=normalization,
-        tokenizer_dir=_tokenizer_dir(described, options, folder),
         tokenizer_max_length=options.tokenizer_max_length or described.tokenizer_max_length,
-        image_resolution=(arch.image_size, arch.image_size),
-        dtype=FLOATS[index[LANGUAGE + 'layers.0.self_attn.q_proj.weight'].dtype],
-        tied_head=not (EMBED in index and LM_HEAD in index),
+        image_resolution=(weights.arch.image_size, weights.arch.image_size),
+        dtype=weights.dtype,
+        tied_head=weights.tied_head,
         time_rule=options.time_rule or described.time_rule,
         image_resize=options.image_resize or described.image_resize,
         prompt_layout=options.prompt_layout or 'bidirectional',
-        weight_files=files,
+        state_in_prompt=options.state_in_prompt is not False,
+        weight_files=weights.files,
     )
 
 
@@ -67,21 +156,15 @@ def _checked_folder(folder: Path) -> Path:
     return folder
 
 
-def _describe(folder: Path, options: Options) -> Described:
+def _describe(folder: Path, options: Options) -> tuple[ModuleType, Described]:
+    """The module of the checkpoint's maker, and what it reads of the folder."""
     path = folder / 'config.json'
     config = read_json(path) if path.exists() else {}
-    try:
+    with _json_kinds(folder):
         if 'type' in config:
-            return lerobot.describe(folder, config, options)
+            return lerobot, lerobot.describe(folder, config, options)
         if 'action_horizon' in config or (folder / 'assets').is_dir():
-            return openpi.describe(folder, config, options)
-    except OxygenError:
-        raise
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise OxygenError(
-            f'{folder}: a JSON file holds something of the wrong kind ({error}); compare '
-            "config.json and the processor files with the maker's"
-        ) from error
+            return openpi, openpi.describe(folder, config, options)
     raise OxygenError(
         f'{folder}: neither LeRobot\'s layout (config.json with "type": "pi05") nor openpi\'s '
         '(config.json with "action_horizon", assets/<id>/norm_stats.json)'
@@ -109,16 +192,43 @@ def _arch(
     return arch
 
 
-def _normalization(described: Described, options: Options) -> Normalization:
-    state_dim = options.state_dim or described.state_dim
-    action_dim = options.action_dim or described.action_dim
+def _normalization(
+    stats: tuple[Statistics, Statistics], described: Described, options: Options
+) -> Normalization:
     rule = options.eps_rule or described.eps_rule
+    own = rule == described.eps_rule
+
+    def scale(stats: Statistics, stated: int | None, dim: int | None) -> Scale:
+        first, second = fitted(stats, stated or dim, cut=stated is not None)
+        return _scale(stats.mode, first, second, rule, stats.eps if own else EPS_RULES[rule])
+
     return Normalization(
-        *fitted(described.state, state_dim, cut=options.state_dim is not None),
-        *fitted(described.action, action_dim, cut=options.action_dim is not None),
-        eps_rule=rule,
-        eps=described.eps if rule == described.eps_rule else EPS_RULES[rule],
+        scale(stats[0], options.state_dim, described.state_dim),
+        scale(stats[1], options.action_dim, described.action_dim),
+        rule,
     )
+
+
+def _scale(mode: str, first: np.ndarray, second: np.ndarray, rule: str, eps: float) -> Scale:
+    small = first.dtype.type(eps)
+    if mode == 'identity':
+        return Scale(mode, first, second, second)
+    if mode == 'mean_std':
+        back = second + small if rule == 'add_to_width' else second
+        return Scale(mode, first, second + small, back)
+    width = second - first
+    width = width + small if rule == 'add_to_width' else np.where(width == 0, small, width)
+    return Scale(mode, first, width, width)
+
+
+def _check_width(normalization: Normalization, weights: _Weights | None, folder: Path) -> None:
+    """No more actions than the network has; it is not known where the weights cannot be read."""
+    action_dim = len(normalization.action.origin)
+    if weights is not None and action_dim > weights.arch.action_dim_padded:
+        raise OxygenError(
+            f'{folder}: the statistics have {action_dim} actions, '
+            f'the network only {weights.arch.action_dim_padded}'
+        )
 
 
 def _tokenizer_dir(described: Described, options: Options, folder: Path) -> Path:

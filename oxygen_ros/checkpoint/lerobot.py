@@ -15,7 +15,7 @@ from oxygen_ros.checkpoint.arch import variant_heads
 from oxygen_ros.checkpoint.files import read_json
 from oxygen_ros.checkpoint.info import EPS_RULES, Described
 from oxygen_ros.checkpoint.options import Options
-from oxygen_ros.checkpoint.quantiles import Quantiles, from_json, from_safetensors
+from oxygen_ros.checkpoint.stats import MODES, Statistics, from_json, from_safetensors, identity
 from oxygen_ros.types import OxygenError
 
 _PRE = 'policy_preprocessor.json'
@@ -35,8 +35,16 @@ _KNOWN_STEPS = frozenset(
     }
 )
 _RELATIVE_STEPS = ('relative_actions_processor', 'absolute_actions_processor')
-_NO_RELATIVE = 'actions relative to the state are not supported'
-_NORM_MAP = {'VISUAL': 'IDENTITY', 'STATE': 'QUANTILES', 'ACTION': 'QUANTILES'}
+_NO_RELATIVE = (
+    'actions relative to the state are not supported; use a checkpoint trained on absolute actions'
+)
+_NORM_MAP = {'STATE': 'QUANTILES', 'ACTION': 'QUANTILES'}  # pi0.5's, where nothing is written
+_MEMORY_KEYS = ('use_visual_memory', 'use_proprioceptive_memory')
+# Feature -> its kind in a norm_map, its group in config.json, its name in norm_stats.json.
+_FEATURES = {
+    'observation.state': ('STATE', 'input_features', 'state'),
+    'action': ('ACTION', 'output_features', 'actions'),
+}
 _CAMERA_PREFIX = re.compile(r'^observation\.(images\.)?')
 _EMPTY_CAMERA = re.compile(r'empty_camera_\d+')
 
@@ -50,14 +58,14 @@ def describe(folder: Path, config: dict[str, Any], options: Options) -> Describe
         raise OxygenError(f'{path}: type is {config.get("type")!r}, supported: pi05')
     if config.get('use_relative_actions'):
         raise OxygenError(f'{path}: use_relative_actions is true, {_NO_RELATIVE}')
-    pre, post = _steps(folder / _PRE), _steps(folder / _POST)
+    if memory := [key for key in _MEMORY_KEYS if config.get(key)]:
+        raise OxygenError(f'{path}: {memory[0]} is true, memory of past frames is not supported')
+    pre = _steps(folder / _PRE)
+    _steps(folder / _POST)  # refused as well if it has a step that is not known
     tokenizer = pre.get('tokenizer_processor', {}).get('config', {})
-    state, action = _statistics(folder, pre, post, options)
     return Described(
         format='lerobot',
         cameras=_cameras(config, path),
-        state=state,
-        action=action,
         state_dim=_width(config, 'input_features', 'observation.state', path),
         action_dim=_width(config, 'output_features', 'action', path),
         sizes=_sizes(config, path),
@@ -69,11 +77,6 @@ def describe(folder: Path, config: dict[str, Any], options: Options) -> Describe
         time_rule='float32_of_step',
         image_resize='float_bilinear',
         eps_rule='replace_zero_width',
-        eps=float(
-            pre.get('normalizer_processor', {})
-            .get('config', {})
-            .get('eps', EPS_RULES['replace_zero_width'])
-        ),
     )
 
 
@@ -91,27 +94,54 @@ def _steps(path: Path) -> Steps:
         config = step.get('config', {})
         if name in _RELATIVE_STEPS and config.get('enabled'):
             raise OxygenError(f'{path}: {name} is enabled, {_NO_RELATIVE}')
-        for kind, mode in _NORM_MAP.items():
-            given = config.get('norm_map', _NORM_MAP).get(kind, 'IDENTITY')
-            if given != mode:
-                raise OxygenError(
-                    f'{path}: {name} normalises {kind} by {given}, supported: {mode}'
-                )
+        images = config.get('norm_map', {}).get('VISUAL', 'IDENTITY')
+        if images != 'IDENTITY':
+            raise OxygenError(f'{path}: {name} normalises VISUAL by {images}, supported: IDENTITY')
         steps[name] = step
     return steps
 
 
-def _statistics(
-    folder: Path, pre: Steps, post: Steps, options: Options
-) -> tuple[Quantiles, Quantiles]:
-    if options.statistics is not None:
-        return from_json(options.statistics, np.float32)
-    state_path = _state_file(folder / _PRE, pre.get('normalizer_processor'))
-    action_path = _state_file(folder / _POST, post.get('unnormalizer_processor'))
+def statistics(folder: Path, options: Options) -> tuple[Statistics, Statistics]:
+    """What state and actions are normalised by, each by its own step. Raises OxygenError."""
+    config = read_json(folder / 'config.json')
     return (
-        from_safetensors(state_path, 'observation.state'),
-        from_safetensors(action_path, 'action'),
+        _normalised(config, options, folder / _PRE, 'normalizer_processor', 'observation.state'),
+        _normalised(config, options, folder / _POST, 'unnormalizer_processor', 'action'),
     )
+
+
+def _normalised(
+    config: dict[str, Any], options: Options, path: Path, name: str, feature: str
+) -> Statistics:
+    """Statistics of one feature, by the mode that its processor step names."""
+    kind, group, what = _FEATURES[feature]
+    step = _steps(path).get(name)
+    settings = {} if step is None else step.get('config', {})
+    norm_map = settings.get('norm_map', config.get('normalization_mapping', _NORM_MAP))
+    mode = str(norm_map.get(kind, 'IDENTITY')).lower()
+    if mode not in MODES:
+        raise OxygenError(
+            f'{path}: {name} normalises {kind} by {mode.upper()}, supported: '
+            f'{", ".join(MODES).upper()}'
+        )
+    if mode == 'identity':
+        return identity(_width(config, group, feature, path.parent / 'config.json'), feature, path)
+    eps = float(settings.get('eps', EPS_RULES['replace_zero_width']))
+    if options.statistics is not None:
+        return from_json(options.statistics, np.float32, what, mode, eps)
+    _check_listed(settings, name, feature, path)
+    return from_safetensors(_state_file(path, step), feature, mode, eps)
+
+
+def _check_listed(settings: dict[str, Any], name: str, feature: str, path: Path) -> None:
+    """LeRobot passes on unchanged what a step does not list, whatever its statistics say."""
+    for key in ('features', 'normalize_observation_keys'):
+        listed = settings.get(key)
+        if feature != 'action' and listed is not None and feature not in listed:
+            raise OxygenError(
+                f'{path}: {name} has statistics of {feature}, but does not list it under {key}; '
+                f'list it, or state STATE: IDENTITY in its norm_map'
+            )
 
 
 def _state_file(path: Path, step: dict[str, Any] | None) -> Path:

@@ -11,14 +11,14 @@ import torch
 
 from oxygen_ros.checkpoint.arch import EMBED, LM_HEAD
 from oxygen_ros.checkpoint.files import open_tensors
-from oxygen_ros.checkpoint.info import CheckpointInfo
+from oxygen_ros.checkpoint.info import CheckpointInfo, Layout
 from oxygen_ros.checkpoint.weights import canonical_name, read_index
 from oxygen_ros.types import OxygenError
 
 _TIED = {EMBED: LM_HEAD, LM_HEAD: EMBED}
 
 
-def check_tensors(info: CheckpointInfo, expected: Mapping[str, tuple[int, ...]]) -> None:
+def check_tensors(info: Layout, expected: Mapping[str, tuple[int, ...]]) -> None:
     """Compare names and shapes in the file headers with a model's; no weight is read.
 
     Raises one OxygenError that names every missing, unexpected and misshaped tensor.

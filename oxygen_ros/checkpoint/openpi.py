@@ -13,7 +13,7 @@ import numpy as np
 from oxygen_ros.checkpoint.arch import variant_heads
 from oxygen_ros.checkpoint.info import EPS_RULES, Described
 from oxygen_ros.checkpoint.options import Options
-from oxygen_ros.checkpoint.quantiles import from_json
+from oxygen_ros.checkpoint.stats import Statistics, from_json
 from oxygen_ros.types import OxygenError
 
 CAMERAS = ('base_0_rgb', 'left_wrist_0_rgb', 'right_wrist_0_rgb')
@@ -21,7 +21,6 @@ CAMERAS = ('base_0_rgb', 'left_wrist_0_rgb', 'right_wrist_0_rgb')
 
 def describe(folder: Path, config: dict[str, Any], options: Options) -> Described:
     """Read what an openpi checkpoint states of itself. Raises OxygenError."""
-    state, action = from_json(options.statistics or _norm_stats(folder), np.float64)
     horizon = config.get('action_horizon') or options.architecture.get('horizon')
     if horizon is None:
         raise OxygenError(
@@ -31,8 +30,6 @@ def describe(folder: Path, config: dict[str, Any], options: Options) -> Describe
     return Described(
         format='openpi',
         cameras=CAMERAS,
-        state=state,
-        action=action,
         state_dim=None,
         action_dim=None,
         sizes={'horizon': int(horizon), **variant_heads(config)},
@@ -42,7 +39,15 @@ def describe(folder: Path, config: dict[str, Any], options: Options) -> Describe
         time_rule='accumulate_float32',
         image_resize='pil_bilinear',
         eps_rule='add_to_width',
-        eps=EPS_RULES['add_to_width'],
+    )
+
+
+def statistics(folder: Path, options: Options) -> tuple[Statistics, Statistics]:
+    """Quantiles of state and actions, from norm_stats.json. Raises OxygenError."""
+    path, eps = options.statistics or _norm_stats(folder), EPS_RULES['add_to_width']
+    return (
+        from_json(path, np.float64, 'state', 'quantiles', eps),
+        from_json(path, np.float64, 'actions', 'quantiles', eps),
     )
 
 

@@ -29,7 +29,8 @@ class Options:
 
     architecture: fields of Pi05Arch that tensor shapes cannot tell (head counts, horizon, ...).
     tokenizer, statistics: paths, relative to the checkpoint folder. statistics is a JSON file
-    with q01 and q99 of state and actions, as openpi's norm_stats.json or LeRobot's stats.json.
+    with the statistics of state and actions, as openpi's norm_stats.json or LeRobot's stats.json.
+    state_in_prompt: False where the checkpoint was trained with the task alone in its prompt.
     state_dim, action_dim: of the robot, where the statistics are wider than the robot.
     """
 
@@ -38,6 +39,7 @@ class Options:
     time_rule: str | None = None
     image_resize: str | None = None
     eps_rule: str | None = None
+    state_in_prompt: bool | None = None
     tokenizer: Path | None = None
     statistics: Path | None = None
     state_dim: int | None = None
@@ -54,15 +56,9 @@ def read_options(folder: Path) -> Options:
     if not path.exists():
         return Options()
     values = read_json(path)
-    known = ('architecture', *_CHOICES, *_COUNTS, *_PATHS)
+    known = ('architecture', 'state_in_prompt', *_CHOICES, *_COUNTS, *_PATHS)
     _check_keys(values, known, f'{path}: unknown key')
-    architecture = values.get('architecture', {})
-    if not isinstance(architecture, dict):
-        raise OxygenError(f'{path}: architecture must be an object of numbers')
-    _check_keys(architecture, ARCH_KEYS, f'{path}: unknown key under architecture')
-    for key, value in architecture.items():
-        allowed_type = int | float if key in REAL_NUMBERS else int
-        _check_number(value, isinstance(value, allowed_type), f'{path}: architecture.{key}')
+    _check_architecture(values.get('architecture', {}), path)
     for key in _COUNTS:
         _check_number(values.get(key, 1), isinstance(values.get(key, 1), int), f'{path}: {key}')
     for key, allowed in _CHOICES.items():
@@ -71,7 +67,28 @@ def read_options(folder: Path) -> Options:
     for key in _PATHS:
         if key in values:
             values[key] = _existing(folder / str(values[key]), f'{path}: {key}')
+    _check_state_in_prompt(values, path)
     return Options(**values)
+
+
+def _check_architecture(architecture: Any, path: Path) -> None:
+    if not isinstance(architecture, dict):
+        raise OxygenError(f'{path}: architecture must be an object of numbers')
+    _check_keys(architecture, ARCH_KEYS, f'{path}: unknown key under architecture')
+    for key, value in architecture.items():
+        allowed_type = int | float if key in REAL_NUMBERS else int
+        _check_number(value, isinstance(value, allowed_type), f'{path}: architecture.{key}')
+
+
+def _check_state_in_prompt(values: Mapping[str, Any], path: Path) -> None:
+    given = values.get('state_in_prompt', True)
+    if not isinstance(given, bool):
+        raise OxygenError(f'{path}: state_in_prompt is {given!r}, allowed: true, false')
+    if 'state_in_prompt' in values and values.get('prompt_layout') == 'causal':
+        raise OxygenError(
+            f'{path}: state_in_prompt is of the bidirectional prompt_layout only, the causal one '
+            'never holds the state; remove it'
+        )
 
 
 def _check_keys(values: Mapping[str, Any], known: tuple[str, ...], problem: str) -> None:

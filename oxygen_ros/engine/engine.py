@@ -14,11 +14,13 @@ import torch
 
 from oxygen_ros.engine.budget import Budget
 from oxygen_ros.engine.kv_ledger import KVLedger
-from oxygen_ros.engine.kv_pool import KVPool, slot_bytes
+from oxygen_ros.engine.kv_pool import KVPool
+from oxygen_ros.engine.kv_size import kv_size
 from oxygen_ros.engine.request import MODES, FrameState, Limits, Mode, RequestState
 from oxygen_ros.engine.runner import Runner
 from oxygen_ros.engine.scheduler import Admit, Decode, Scheduler, Serve
 from oxygen_ros.models.base import VLAModel
+from oxygen_ros.models.guidance import Guide
 from oxygen_ros.types import EngineStats, LanguageRequest, OxygenError, Reason
 
 _log = logging.getLogger(__name__)
@@ -70,15 +72,11 @@ class Engine:
         max_kv_bytes: int,
         clock: Callable[[], int],
     ) -> None:
-        spec = model.spec
-        rows = limits.max_rows + 1  # one is always left for the next frame
-        behind = max(spec.suffix_slots, limits.max_prompt_tokens + limits.max_new_tokens)
-        capacity = spec.max_prefix + behind
-        bytes_per_slot = slot_bytes(spec, model.dtype)
-        _check_memory(rows, capacity, bytes_per_slot, max_kv_bytes)
+        size = kv_size(model.spec, limits, model.dtype.itemsize)
+        size.check(max_kv_bytes)
         self.model = model
-        self.ledger = KVLedger(rows, capacity, bytes_per_slot)
-        self.pool = KVPool(spec, rows, capacity, model.device, model.dtype)
+        self.ledger = KVLedger(size.rows, size.capacity, size.slot_bytes)
+        self.pool = KVPool(model.spec, size.rows, size.capacity, model.device, model.dtype)
         self.runner = Runner(model, self.pool, denoise_steps)
         self.scheduler = Scheduler(_mode(mode), limits, budget, self.ledger)
         self._clock = clock
@@ -90,11 +88,13 @@ class Engine:
 
     # -- in
 
-    def observe(self, stamp_ns: int, inputs: Any, noise: torch.Tensor) -> int:
+    def observe(
+        self, stamp_ns: int, inputs: Any, noise: torch.Tensor, guide: Guide | None = None
+    ) -> int:
         """Offer a frame; returns its number. The newest waiting frame wins."""
         length = self.model.prefix_length(inputs)
         assert length <= self.model.spec.max_prefix, f'prefix of {length} tokens'
-        frame = FrameState(self._count['frames'], stamp_ns, inputs, noise)
+        frame = FrameState(self._count['frames'], stamp_ns, inputs, noise, guide)
         self._count['frames'] += 1
         replaced = self.scheduler.offer(frame, time.monotonic_ns())
         if replaced is not None:
@@ -290,13 +290,3 @@ def _mode(name: str) -> Mode:
     if name not in MODES:
         raise OxygenError(f'mode is {name!r}: allowed are {", ".join(MODES)}')
     return MODES[name]
-
-
-def _check_memory(rows: int, capacity: int, bytes_per_slot: int, limit: int) -> None:
-    needed = rows * (capacity + 1) * bytes_per_slot
-    if needed > limit:
-        raise OxygenError(
-            f'{rows} KV rows of {capacity} tokens need {needed / 2**20:.0f} MB, the limit is '
-            f'{limit / 2**20:.0f} MB: lower max_rows, max_prompt_tokens or max_new_tokens, or '
-            'raise max_kv_mb'
-        )

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from oxygen_ros.engine.kv_size import slot_bytes
 from oxygen_ros.models.base import ModelSpec
 from oxygen_ros.models.kv import KVWindow
-
-
-def slot_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
-    """Bytes of one token's keys and values in all layers."""
-    return 2 * spec.layers * spec.kv_heads * spec.head_dim * dtype.itemsize
 
 
 class KVPool:
@@ -26,7 +22,7 @@ class KVPool:
     ) -> None:
         shape = (rows, spec.kv_heads, capacity + 1, spec.head_dim)
         self.capacity = capacity
-        self.slot_bytes = slot_bytes(spec, dtype)
+        self.slot_bytes = slot_bytes(spec, dtype.itemsize)
         self.keys = [torch.zeros(shape, device=device, dtype=dtype) for _ in range(spec.layers)]
         self.values = [torch.zeros_like(key) for key in self.keys]
         self.forks = 0

@@ -32,14 +32,16 @@ class Runner:
         self.sampler = Sampler()
         self.prefills = 0
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def serve(self, plan: Serve) -> torch.Tensor:
         """Prefill the frame, run its action task -> [H, A] float32 on the CPU."""
         prefilled = self.prefill(plan.frame, plan.row)
         window = self.pool.window(plan.row, prefilled.length, self.model.spec.suffix_slots)
-        return self.model.act(prefilled, window, plan.frame.noise, self.denoise_steps).cpu()
+        frame = plan.frame
+        actions = self.model.act(prefilled, window, frame.noise, self.denoise_steps, frame.guide)
+        return actions.cpu()
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def admit(self, plan: Admit) -> Admitted:
         """Bring the prefix into the request's row, append its prompt, choose the first token."""
         request, frame = plan.request, plan.request.frame
@@ -54,7 +56,7 @@ class Runner:
         (token,) = self.sampler.sample(self.model.logits(hidden), [request.request])
         return Admitted(prefilled.length, prefilled.position_offset, token)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def decode(self, plan: Decode) -> list[int | None]:
         """One step over rows 0 .. highest in use; rows without a request write to scratch."""
         requests = plan.requests
@@ -71,7 +73,7 @@ class Runner:
         return self.sampler.sample(logits, [request.request for request in requests])
 
     def prefill(self, frame: FrameState, row: int) -> Prefilled:
-        """Compute a frame's prefix into a row; under inference mode."""
+        """Compute a frame's prefix into a row; without gradients."""
         length = self.model.prefix_length(frame.inputs)
         frame.prefilled = self.model.prefill(frame.inputs, self.pool.window(row, 0, length))
         self.prefills += 1

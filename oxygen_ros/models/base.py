@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
+from oxygen_ros.models.guidance import Guide
 from oxygen_ros.models.kv import KVWindow
 
 
@@ -49,7 +50,7 @@ class Prefilled:
 
 
 class VLAModel(Protocol):
-    """One family. All methods run under inference mode on the model's own device."""
+    """One family. Methods run without gradients, on the model's own device."""
 
     spec: ModelSpec
     device: torch.device
@@ -64,9 +65,17 @@ class VLAModel(Protocol):
         ...
 
     def act(
-        self, prefilled: Prefilled, kv: KVWindow, noise: torch.Tensor, steps: int
+        self,
+        prefilled: Prefilled,
+        kv: KVWindow,
+        noise: torch.Tensor,
+        steps: int,
+        guide: Guide | None = None,
     ) -> torch.Tensor:
-        """Denoise [H, A] in `steps` Euler steps; the window lies right behind the prefix."""
+        """Denoise [H, A] in `steps` Euler steps; the window lies right behind the prefix.
+
+        guide: rows that the chunk should meet because the last one is still being executed.
+        """
         ...
 
     def extend(

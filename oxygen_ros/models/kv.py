@@ -46,6 +46,10 @@ class KVWindow(Cache):
         """The same row and length, with new tokens from slot `start` on."""
         return KVWindow(self._keys, self._values, self.rows, self.length, start)
 
+    def concatenating(self) -> PrefixView:
+        """The same prefix for a forward whose gradient is wanted: the pool is left alone."""
+        return PrefixView(self._keys, self._values, self.rows, self.start)
+
     def update(
         self,
         key_states: torch.Tensor,
@@ -66,6 +70,33 @@ class KVWindow(Cache):
         else:
             pool.transpose(1, 2)[self._index] = new.transpose(1, 2)
         return pool[self.rows, :, : self.length]
+
+
+class PrefixView(Cache):
+    """The slots before `length` of one row, read only: new tokens are joined on, not stored."""
+
+    def __init__(
+        self, keys: list[torch.Tensor], values: list[torch.Tensor], rows: slice, length: int
+    ) -> None:
+        super().__init__(layers=[])
+        self._keys, self._values, self._rows, self._length = keys, values, rows, length
+
+    def update(
+        self,
+        key_states: torch.Tensor,
+        value_states: torch.Tensor,
+        layer_idx: int,
+        *_: Any,
+        **__: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Prefix and new tokens, [1, KV heads, length + n, D] each."""
+        return (
+            self._joined(self._keys[layer_idx], key_states),
+            self._joined(self._values[layer_idx], value_states),
+        )
+
+    def _joined(self, pool: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        return torch.cat([pool[self._rows, :, : self._length], new], dim=2)
 
 
 def pool_attention(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +18,8 @@ from transformers.models.gemma.modeling_gemma import apply_rotary_pos_emb
 
 from oxygen_ros.checkpoint.arch import Pi05Arch
 from oxygen_ros.models.base import ModelSpec, Prefilled
-from oxygen_ros.models.kv import ATTENTION, KVWindow
+from oxygen_ros.models.guidance import Guide, guided_velocity
+from oxygen_ros.models.kv import ATTENTION, KVWindow, PrefixView
 from oxygen_ros.models.pi05_expert import CACHE, Expert, flow_times, time_embedding
 from oxygen_ros.processing.pi05 import Pi05Inputs
 
@@ -54,7 +56,7 @@ class Pi05(nn.Module):
     ) -> None:
         super().__init__()
         self.arch, self.options, self.device, self.dtype = arch, options, device, dtype
-        self.spec = _spec(arch, options)
+        self.spec = model_spec(arch, options)
         lm_config, expert_config = _gemma(arch, 'lm'), _gemma(arch, 'expert')
         with torch.device('meta'):  # no memory and no random numbers for what is loaded next
             self.vision = SiglipVisionModel(_siglip(arch))
@@ -174,7 +176,12 @@ class Pi05(nn.Module):
     # -- actions
 
     def act(
-        self, prefilled: Prefilled, kv: KVWindow, noise: torch.Tensor, steps: int
+        self,
+        prefilled: Prefilled,
+        kv: KVWindow,
+        noise: torch.Tensor,
+        steps: int,
+        guide: Guide | None = None,
     ) -> torch.Tensor:
         """Euler steps from noise at t = 1 to actions at t = 0, [H, A] in float32."""
         horizon = len(noise)
@@ -182,8 +189,16 @@ class Pi05(nn.Module):
         positions = torch.arange(first, first + horizon, device=self.device)[None]
         actions = noise.to(self.device, torch.float32)[None]
         rope = self.lm.rotary_emb(actions.to(self.dtype), position_ids=positions)
-        for modulations in self._modulation(steps):
-            actions = actions - self._velocity(actions, modulations, rope, kv) / steps
+        times = flow_times(steps, self.options.time_rule).tolist()
+        for time, modulations in zip(times, self._modulation(steps), strict=True):
+            if guide is None:
+                velocity = self._velocity(actions, modulations, rope, kv)
+            else:
+                flow = partial(
+                    self._velocity, modulations=modulations, rope=rope, kv=kv.concatenating()
+                )
+                velocity = guided_velocity(flow, actions, time, guide.to(self.device))
+            actions = actions - velocity / steps
         return actions[0]
 
     def _velocity(
@@ -191,7 +206,7 @@ class Pi05(nn.Module):
         actions: torch.Tensor,
         modulations: list[torch.Tensor],
         rope: tuple[torch.Tensor, torch.Tensor],
-        kv: KVWindow,
+        kv: KVWindow | PrefixView,
     ) -> torch.Tensor:
         """One forward of the expert: noisy actions [1, H, A] -> velocity [1, H, A], float32."""
         hidden = self.action_in_proj(actions.to(self.dtype))
@@ -217,7 +232,8 @@ class Pi05(nn.Module):
         return self._modulations[steps]
 
 
-def _spec(arch: Pi05Arch, options: Pi05Options) -> ModelSpec:
+def model_spec(arch: Pi05Arch, options: Pi05Options) -> ModelSpec:
+    """What the engine allocates by; known before there is a model."""
     return ModelSpec(
         layers=arch.depth,
         kv_heads=arch.kv_heads,
@@ -229,6 +245,18 @@ def _spec(arch: Pi05Arch, options: Pi05Options) -> ModelSpec:
         suffix_slots=arch.horizon,
         eos_ids=frozenset({_EOS}),
     )
+
+
+def work_bytes(arch: Pi05Arch, longest_prefix: int, rows: int, value_bytes: int) -> int:
+    """About the bytes that a forward holds beside weights and KV: of the longest prefill.
+
+    Gate, up and product of one gated MLP, a few copies of the hidden state, attention scores in
+    float32, and logits with their sorted copies for each row.
+    """
+    hidden = longest_prefix * (3 * arch.lm_mlp + 8 * arch.lm_width) * value_bytes
+    scores = arch.heads * longest_prefix**2 * 4
+    logits = rows * arch.vocab_size * (value_bytes + 4 * 4)
+    return hidden + scores + logits
 
 
 def _gemma(arch: Pi05Arch, which: str) -> GemmaConfig:

@@ -13,7 +13,7 @@ from torch import nn
 from transformers import GemmaConfig
 from transformers.models.gemma.modeling_gemma import GemmaAttention, GemmaMLP
 
-from oxygen_ros.models.kv import KVWindow
+from oxygen_ros.models.kv import KVWindow, PrefixView
 
 # transformers renamed the argument after 5.17
 CACHE = (
@@ -56,7 +56,7 @@ class ExpertLayer(nn.Module):
         hidden: torch.Tensor,
         modulations: tuple[torch.Tensor, torch.Tensor],
         rope: tuple[torch.Tensor, torch.Tensor],
-        kv: KVWindow,
+        kv: KVWindow | PrefixView,
     ) -> torch.Tensor:
         """Hidden [B, H, W] -> the same; all H tokens see the prefix and each other."""
         normed, gate = self.input_layernorm(hidden, modulations[0])

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from oxygen_ros.checkpoint import CheckpointInfo, iter_tensors, load_into
-from oxygen_ros.models.base import VLAModel
-from oxygen_ros.models.pi05 import Pi05, Pi05Options
+from oxygen_ros.checkpoint import CheckpointInfo, Layout, iter_tensors, load_into, tensor_shapes
+from oxygen_ros.checkpoint.arch import LM_HEAD
+from oxygen_ros.models.base import ModelSpec, VLAModel
+from oxygen_ros.models.pi05 import Pi05, Pi05Options, model_spec, work_bytes
 from oxygen_ros.processing.pi05 import Pi05Processor
 from oxygen_ros.types import OxygenError, PolicyInfo
 
@@ -26,6 +28,19 @@ class Family:
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Footprint:
+    """What a checkpoint will take, known before it is loaded. tensors: name -> shape.
+
+    work_bytes: about what a forward needs beside weights and KV.
+    """
+
+    spec: ModelSpec
+    tensors: Mapping[str, tuple[int, ...]]
+    weight_bytes: int
+    work_bytes: int
+
+
 def load(
     info: CheckpointInfo, device: torch.device, dtype: torch.dtype, progress: Progress = None
 ) -> Family:
@@ -33,14 +48,15 @@ def load(
 
     progress is called with the fraction that is read.
     """
-    if info.family not in _LOADERS:
-        raise OxygenError(
-            f'{info.path} is of family {info.family!r}: supported are {", ".join(_LOADERS)}'
-        )
-    return _LOADERS[info.family](info, device, dtype, progress)
+    return _parts(info).load(info, device, dtype, progress)
 
 
-def describe(info: CheckpointInfo) -> PolicyInfo:
+def footprint(info: Layout, rows: int, value_bytes: int) -> Footprint:
+    """Sizes of a checkpoint's model with so many KV rows; value_bytes of one number."""
+    return _parts(info).footprint(info, rows, value_bytes)
+
+
+def describe(info: Layout) -> PolicyInfo:
     """What a checkpoint expects and gives, without its weights."""
     return PolicyInfo(
         family=info.family,
@@ -52,21 +68,15 @@ def describe(info: CheckpointInfo) -> PolicyInfo:
     )
 
 
-def _max_prefix(info: CheckpointInfo) -> int:
+def _max_prefix(info: Layout) -> int:
     return len(info.cameras) * info.arch.tokens_per_camera + info.tokenizer_max_length
 
 
 def _load_pi05(
     info: CheckpointInfo, device: torch.device, dtype: torch.dtype, progress: Progress
 ) -> Family:
-    options = Pi05Options(
-        max_cameras=len(info.cameras),
-        max_prompt_tokens=info.tokenizer_max_length,
-        time_rule=info.time_rule,
-        causal_prompt=info.prompt_layout == 'causal',
-    )
     processor = Pi05Processor(info)
-    model = Pi05(info.arch, options, device, dtype)
+    model = Pi05(info.arch, _pi05_options(info), device, dtype)
     if info.tied_head:
         model.tie_head()
     load_into(model.checkpoint_parameters(), iter_tensors(info), progress, str(info.path))
@@ -81,4 +91,39 @@ def _load_pi05(
     return Family(model, processor, notes)
 
 
-_LOADERS = {'pi05': _load_pi05}
+def _pi05_options(info: Layout) -> Pi05Options:
+    return Pi05Options(
+        max_cameras=len(info.cameras),
+        max_prompt_tokens=info.tokenizer_max_length,
+        time_rule=info.time_rule,
+        causal_prompt=info.prompt_layout == 'causal',
+    )
+
+
+def _pi05_footprint(info: Layout, rows: int, value_bytes: int) -> Footprint:
+    spec = model_spec(info.arch, _pi05_options(info))
+    tensors = tensor_shapes(info.arch)
+    values = sum(math.prod(shape) for shape in tensors.values())
+    if info.tied_head:
+        values -= math.prod(tensors[LM_HEAD])
+    work = work_bytes(info.arch, spec.max_prefix, rows, value_bytes)
+    return Footprint(spec, tensors, values * value_bytes, work)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The functions of one family."""
+
+    load: Callable[[CheckpointInfo, torch.device, torch.dtype, Progress], Family]
+    footprint: Callable[[Layout, int, int], Footprint]
+
+
+_FAMILIES = {'pi05': _Parts(_load_pi05, _pi05_footprint)}
+
+
+def _parts(info: Layout) -> _Parts:
+    if info.family not in _FAMILIES:
+        raise OxygenError(
+            f'{info.path} is of family {info.family!r}: supported are {", ".join(_FAMILIES)}'
+        )
+    return _FAMILIES[info.family]

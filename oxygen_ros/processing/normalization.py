@@ -11,29 +11,22 @@ from oxygen_ros.checkpoint.info import Normalization
 
 
 def normalize_state(state: np.ndarray, norm: Normalization) -> np.ndarray:
-    """Robot units [D] -> about [-1, 1], not clipped."""
-    low, high = norm.state_q01, norm.state_q99
-    offset = state.astype(low.dtype) - low
-    width = _width(low, high, norm)
-    # The order of operations is each maker's own: it decides the last bit, and so a state bin.
-    if norm.eps_rule == 'add_to_width':
-        return offset / width * 2.0 - 1.0
-    return 2.0 * offset / width - 1.0
+    """Robot units [D] -> the network's, about [-1, 1] for ranges; not clipped."""
+    scale = norm.state
+    unit = (state.astype(scale.origin.dtype) - scale.origin) / scale.span_in
+    return unit * 2.0 - 1.0 if scale.is_range else unit
+
+
+def network_actions(actions: np.ndarray, norm: Normalization) -> np.ndarray:
+    """Robot units [n, A] -> the network's [n, A]: the way back of robot_actions()."""
+    scale = norm.action
+    unit = (actions.astype(scale.origin.dtype) - scale.origin) / scale.span_out
+    return (unit * 2.0 - 1.0 if scale.is_range else unit).astype(np.float32)
 
 
 def robot_actions(actions: np.ndarray, norm: Normalization) -> np.ndarray:
     """Network's [H, A_padded] -> float32 [H, A] in robot units, padding dropped."""
-    low, high = norm.action_q01, norm.action_q99
-    shifted = actions[..., : len(low)].astype(low.dtype) + 1.0
-    width = _width(low, high, norm)
-    if norm.eps_rule == 'add_to_width':
-        robot = shifted / 2.0 * width + low
-    else:
-        robot = shifted * width / 2.0 + low
-    return robot.astype(np.float32)
-
-
-def _width(low: np.ndarray, high: np.ndarray, norm: Normalization) -> np.ndarray:
-    eps = low.dtype.type(norm.eps)
-    width = high - low
-    return width + eps if norm.eps_rule == 'add_to_width' else np.where(width == 0, eps, width)
+    scale = norm.action
+    own = actions[..., : len(scale.origin)].astype(scale.origin.dtype)
+    unit = (own + 1.0) / 2.0 if scale.is_range else own
+    return (unit * scale.span_out + scale.origin).astype(np.float32)

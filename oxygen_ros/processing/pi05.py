@@ -59,6 +59,10 @@ class Pi05Processor:
         """Network's actions [H, A_padded] -> float32 [H, A] in robot units."""
         return normalization.robot_actions(normalised, self._info.normalization)
 
+    def network_actions(self, actions: np.ndarray) -> np.ndarray:
+        """Robot units [n, A] -> float32 [n, A] as the network has them, not padded."""
+        return normalization.network_actions(actions, self._info.normalization)
+
     def _images(self, observation: Observation) -> torch.Tensor:
         """float32 [C, 3, h, w] of the cameras that are there, in slot order."""
         slots = self._info.cameras
@@ -96,15 +100,15 @@ class Pi05Processor:
                 f'state has shape {list(state.shape)}, the checkpoint expects '
                 f'[{self._info.state_dim}]; change the joints in the contract'
             )
-        normalised = normalization.normalize_state(
-            state.astype(np.float32), self._info.normalization
+        bins = state_bins(
+            normalization.normalize_state(state.astype(np.float32), self._info.normalization)
         )
         return fit_prompt(
             task,
-            state_bins(normalised).tolist(),
+            bins.tolist() if self._info.state_in_prompt else None,
             layout,
             self._info.tokenizer_max_length,
-            lambda text: self._tokenizer.encode(text, bos=True),
+            self._tokenizer.encode,
         )
 
 

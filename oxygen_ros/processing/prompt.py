@@ -1,6 +1,7 @@
 """The words of a frame's prefix: the task and, in the bidirectional layout, the state in digits.
 
 Source: openpi models/tokenizer.py, LeRobot processor_pi05.py; the causal layout is OxyGen's.
+A checkpoint trained without the state in its prompt has the bidirectional layout's task alone.
 """
 
 from __future__ import annotations
@@ -33,28 +34,35 @@ def clean_task(text: str, layout: str) -> str:
     return text
 
 
-def compose(task: str, bins: Sequence[int], layout: str) -> str:
-    """The whole prompt of a frame around a cleaned task."""
+def compose(task: str, bins: Sequence[int] | None, layout: str) -> tuple[str, ...]:
+    """The prompt of a frame around a cleaned task, in pieces that are made tokens one by one.
+
+    bins: of the state, None where the checkpoint's prompt does not hold it.
+    """
     if layout == 'causal':
-        return f'Task: {task}. Subtask: '
-    return f'Task: {task}, State: {" ".join(map(str, bins))};\nAction: '
+        return (f'Task: {task}. Subtask: ',)
+    if bins is None:
+        return (task, '\n')
+    return (f'Task: {task}, State: {" ".join(map(str, bins))};\nAction: ',)
 
 
 def fit_prompt(
     task: str,
-    bins: Sequence[int],
+    bins: Sequence[int] | None,
     layout: str,
     max_tokens: int,
-    encode: Callable[[str], list[int]],
+    encode: Callable[[str, bool], list[int]],
 ) -> tuple[list[int], bool]:
     """Token ids of the prompt, and whether the task text had to be shortened to fit.
 
+    encode: a piece of text, and whether <bos> stands in front of it, -> ids.
     Only the task is shortened, from its end; state and cue are always whole. Raises OxygenError
     when they alone exceed max_tokens.
     """
 
     def ids_of(length: int) -> list[int]:
-        return encode(compose(task[:length], bins, layout))
+        pieces = compose(task[:length], bins, layout)
+        return [i for at, piece in enumerate(pieces) for i in encode(piece, at == 0)]
 
     ids = ids_of(len(task))
     if len(ids) <= max_tokens:

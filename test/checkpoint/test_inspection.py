@@ -49,8 +49,11 @@ def test_rules_are_the_makers_own(copy_of):
     assert (lerobot.time_rule, openpi.time_rule) == ('float32_of_step', 'accumulate_float32')
     assert (lerobot.image_resize, openpi.image_resize) == ('float_bilinear', 'pil_bilinear')
     assert (lerobot.tied_head, openpi.tied_head) == (False, True)
-    rules = [(i.normalization.eps_rule, i.normalization.eps) for i in (lerobot, openpi)]
-    assert rules == [('replace_zero_width', 1e-8), ('add_to_width', 1e-6)]
+    assert (lerobot.state_in_prompt, openpi.state_in_prompt) == (True, True)
+    norms = (lerobot.normalization, openpi.normalization)
+    assert [norm.eps_rule for norm in norms] == ['replace_zero_width', 'add_to_width']
+    # Joint 7 never moved (q01 = q99), so its width is what the maker's rule leaves: its eps.
+    assert [norm.state.span_in[7] for norm in norms] == [np.float32(1e-8), 1e-6]
 
 
 def test_format_is_recognised_by_content_not_by_path(copy_of):
@@ -74,9 +77,16 @@ def test_oxygen_json_overrides_the_maker(copy_of, edit):
     info = inspect_checkpoint(folder)
     assert info.arch == dataclasses.replace(TINY, vision_heads=2, rope_theta=20000.0)
     assert (info.prompt_layout, info.time_rule) == ('causal', 'accumulate_float32')
-    assert (info.normalization.eps_rule, info.normalization.eps) == ('add_to_width', 1e-6)
+    assert info.normalization.eps_rule == 'add_to_width'
+    assert info.normalization.state.span_in[7] == np.float32(1e-6)
     assert info.image_resize == 'pil_bilinear'
     assert (info.tokenizer_dir, info.tokenizer_max_length) == (folder / 'words', 64)
+
+
+def test_oxygen_json_tells_of_a_prompt_without_the_state(copy_of, edit):
+    folder = copy_of('pi05_openpi_format')
+    edit(folder / 'oxygen.json', state_in_prompt=False)
+    assert not inspect_checkpoint(folder).state_in_prompt
 
 
 @pytest.mark.parametrize(
@@ -93,6 +103,11 @@ def test_oxygen_json_overrides_the_maker(copy_of, edit):
         ({'tokenizer': 'elsewhere'}, 'elsewhere, which does not exist'),
         ({'statistics': 'none.json'}, 'none.json, which does not exist'),
         ({'tokenizer_max_length': '200'}, "tokenizer_max_length is '200'"),
+        ({'state_in_prompt': 'no'}, "state_in_prompt is 'no', allowed: true, false"),
+        (
+            {'state_in_prompt': False, 'prompt_layout': 'causal'},
+            'bidirectional prompt_layout only',
+        ),
     ],
 )
 def test_oxygen_json_is_checked(copy_of, edit, values, said):
@@ -212,17 +227,21 @@ def test_relative_actions_by_config_alone_are_refused(copy_of, edit):
         inspect_checkpoint(folder)
 
 
-@pytest.mark.parametrize(
-    ('kind', 'supported'),
-    [('STATE', 'QUANTILES'), ('ACTION', 'QUANTILES'), ('VISUAL', 'IDENTITY')],
-)
-def test_other_normalisation_is_refused(copy_of, edit, kind, supported):
+def test_normalised_images_are_refused(copy_of, edit):
     folder = copy_of('pi05_lerobot')
     edit(
         folder / 'policy_preprocessor.json',
-        lambda c: c['steps'][3]['config']['norm_map'].update({kind: 'MEAN_STD'}),
+        lambda c: c['steps'][3]['config']['norm_map'].update(VISUAL='MEAN_STD'),
     )
-    with pytest.raises(OxygenError, match=f'{kind} by MEAN_STD, supported: {supported}'):
+    with pytest.raises(OxygenError, match='VISUAL by MEAN_STD, supported: IDENTITY'):
+        inspect_checkpoint(folder)
+
+
+@pytest.mark.parametrize('key', ['use_visual_memory', 'use_proprioceptive_memory'])
+def test_memory_of_past_frames_is_refused(copy_of, edit, key):
+    folder = copy_of('pi05_lerobot')
+    edit(folder / 'config.json', **{key: True})
+    with pytest.raises(OxygenError, match=f'{key} is true, memory of past frames is not'):
         inspect_checkpoint(folder)
 
 

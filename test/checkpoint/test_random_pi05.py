@@ -40,7 +40,7 @@ def test_it_is_what_was_asked_for(tiny):
     assert (info.state_dim, info.action_dim, info.arch.horizon) == (5, 4, 6)
     for key, value in SIZES['tiny'].items():
         assert getattr(info.arch, key) == value, key
-    reach = info.normalization.action_q99 - info.normalization.action_q01
+    reach = info.normalization.action.span_out
     assert ((reach >= 0.99) & (reach <= 3.01)).all()
 
 
@@ -101,11 +101,10 @@ def observation(policy, number):
 
 def test_actions_are_of_unit_scale_and_depend_on_the_frame(tiny):
     policy = Policy.from_checkpoint(tiny)
-    norm = inspect_checkpoint(tiny).normalization
+    scale = inspect_checkpoint(tiny).normalization.action
     noise = np.random.default_rng(0).standard_normal((6, 32)).astype(np.float32)
     chunks = [policy.act(observation(policy, number), noise).actions for number in range(4)]
-    middle, half = (norm.action_q01 + norm.action_q99) / 2, (norm.action_q99 - norm.action_q01) / 2
-    normalised = (np.stack(chunks) - middle) / half
+    normalised = (np.stack(chunks) - scale.origin) / scale.span_out * 2.0 - 1.0
     assert 0.1 < normalised.std() < 1.0
     assert np.abs(normalised).max() < 4.0
     assert normalised.std(axis=0).mean() > 0.05

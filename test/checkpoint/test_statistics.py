@@ -23,10 +23,11 @@ def change_state_file(folder, function, file=STATE_FILE):
 def test_each_maker_computes_in_its_own_precision(copy_of):
     lerobot = inspect_checkpoint(copy_of('pi05_lerobot')).normalization
     openpi = inspect_checkpoint(copy_of('pi05_openpi_format')).normalization
-    for name in ('state_q01', 'state_q99', 'action_q01', 'action_q99'):
-        first, second = getattr(lerobot, name), getattr(openpi, name)
-        assert (first.dtype, second.dtype) == (np.float32, np.float64)
-        np.testing.assert_array_equal(first, second.astype(np.float32))
+    for first, second in ((lerobot.state, openpi.state), (lerobot.action, openpi.action)):
+        for name in ('origin', 'span_in', 'span_out'):
+            assert getattr(first, name).dtype == np.float32
+            assert getattr(second, name).dtype == np.float64
+        np.testing.assert_array_equal(first.origin, second.origin.astype(np.float32))
 
 
 def test_processor_without_a_state_file(copy_of, edit):
@@ -55,7 +56,9 @@ def test_statistics_of_the_wrong_width(copy_of, width):
     folder = copy_of('pi05_lerobot')
     values = {'action.q01': np.zeros(width, np.float32), 'action.q99': np.ones(width, np.float32)}
     change_state_file(folder, lambda t: t.update(values), ACTION_FILE)
-    with pytest.raises(OxygenError, match=f'{ACTION_FILE}: action has {width} .*7 expected'):
+    with pytest.raises(
+        OxygenError, match=f'{ACTION_FILE}: action has statistics of width {width} .*7 exp'
+    ):
         inspect_checkpoint(folder)
 
 
@@ -69,8 +72,10 @@ def test_quantiles_that_hold_no_range(copy_of):
 
 
 def test_one_joint_that_never_moved_is_allowed(copy_of):
-    norm = inspect_checkpoint(copy_of('pi05_lerobot')).normalization
-    assert norm.state_q01[7] == norm.state_q99[7] == np.float32(0.25)
+    folder = copy_of('pi05_lerobot')
+    stored = load_file(folder / STATE_FILE)
+    assert stored['observation.state.q01'][7] == stored['observation.state.q99'][7]
+    assert inspect_checkpoint(folder).normalization.state.span_in[7] == np.float32(1e-8)
 
 
 def test_quantiles_the_wrong_way_round(copy_of):
@@ -129,18 +134,20 @@ def test_an_override_file_replaces_lost_statistics(copy_of, edit):
     """A data set's own stats.json will do."""
     folder = copy_of('pi05_lerobot')
     whole = inspect_checkpoint(folder).normalization
+    stored = load_file(folder / STATE_FILE) | load_file(folder / ACTION_FILE)
     (folder / STATE_FILE).unlink()
     (folder / ACTION_FILE).unlink()
     stats = {
-        'observation.state': {'q01': whole.state_q01.tolist(), 'q99': whole.state_q99.tolist()},
-        'action': {'q01': whole.action_q01.tolist(), 'q99': whole.action_q99.tolist()},
+        feature: {name: stored[f'{feature}.{name}'].tolist() for name in ('q01', 'q99')}
+        for feature in ('observation.state', 'action')
     }
     (folder / 'stats.json').write_text(json.dumps(stats))
     edit(folder / 'oxygen.json', statistics='stats.json')
     norm = inspect_checkpoint(folder).normalization
-    for name in ('state_q01', 'state_q99', 'action_q01', 'action_q99'):
-        assert getattr(norm, name).dtype == np.float32
-        np.testing.assert_array_equal(getattr(norm, name), getattr(whole, name))
+    for found, wanted in ((norm.state, whole.state), (norm.action, whole.action)):
+        assert found.origin.dtype == found.span_in.dtype == np.float32
+        np.testing.assert_array_equal(found.origin, wanted.origin)
+        np.testing.assert_array_equal(found.span_in, wanted.span_in)
 
 
 def padded_statistics(width):
@@ -157,7 +164,7 @@ def test_wider_statistics_are_cut_only_where_the_robots_width_is_stated(copy_of,
     edit(folder / 'oxygen.json', state_dim=14, action_dim=14)
     info = inspect_checkpoint(folder)
     assert (info.state_dim, info.action_dim) == (14, 14)
-    assert info.normalization.action_q99.shape == (14,)
+    assert info.normalization.action.origin.shape == (14,)
 
 
 def test_more_actions_than_the_network_has(copy_of, edit):

@@ -94,7 +94,22 @@ def test_the_causal_layouts_prompt_is_oxygens(case, golden_language, letter):
 
 
 def test_padded_dimensions_are_dropped_and_units_are_the_robots(case):
-    norm = case.info.normalization
+    scale = case.info.normalization.action
     low, high = (case.processor.robot_actions(np.full((10, 32), v)) for v in (-1.0, 1.0))
-    np.testing.assert_array_equal(low, np.broadcast_to(norm.action_q01, (10, 7)))
-    np.testing.assert_allclose(high, np.broadcast_to(norm.action_q99, (10, 7)), atol=1e-6)
+    np.testing.assert_array_equal(low, np.broadcast_to(scale.origin, (10, 7)))
+    q99 = scale.origin + scale.span_out
+    np.testing.assert_allclose(high, np.broadcast_to(q99, (10, 7)), atol=1e-6)
+
+
+def test_a_checkpoint_trained_without_the_state_in_its_prompt(case):
+    """openpi's discrete_state_input=False: <bos>, the cleaned task, a newline of its own."""
+    processor = Pi05Processor(dataclasses.replace(case.info, state_in_prompt=False))
+    encode = case.processor._tokenizer.encode
+    wanted = [2, *encode('pick up the cup', bos=False), *encode('\n', bos=False)]
+    for state in (np.zeros(8, np.float32), np.ones(8, np.float32)):
+        frame = processor.frame(observation(instruction=' pick up_the\ncup ', state=state))
+        assert frame.token_ids.tolist() == wanted
+    long = processor.frame(observation(instruction='pick ' * 300))
+    assert long.truncated
+    assert len(long.token_ids) == case.info.tokenizer_max_length
+    assert long.token_ids.tolist()[-1:] == encode('\n', bos=False)

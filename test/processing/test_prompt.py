@@ -7,8 +7,8 @@ from oxygen_ros.processing.prompt import clean_task, compose, fit_prompt, state_
 from oxygen_ros.types import OxygenError
 
 
-def by_words(text):
-    """A stand-in for a tokenizer: one id per space-separated word."""
+def by_words(text, bos=False):
+    """A stand-in for a tokenizer: one id per space-separated word, no <bos>."""
     return [len(word) for word in text.split(' ')]
 
 
@@ -45,9 +45,10 @@ def test_the_causal_layout_is_lower_case_without_a_last_mark(text, cleaned):
 
 def test_both_layouts_compose_as_their_makers_do():
     assert compose('pick', [1, -1, 255], 'bidirectional') == (
-        'Task: pick, State: 1 -1 255;\nAction: '
+        'Task: pick, State: 1 -1 255;\nAction: ',
     )
-    assert compose('pick', [1, 2], 'causal') == 'Task: pick. Subtask: '
+    assert compose('pick', None, 'bidirectional') == ('pick', '\n')
+    assert compose('pick', [1, 2], 'causal') == ('Task: pick. Subtask: ',)
 
 
 @pytest.mark.parametrize('limit', [9, 12, 30])
@@ -70,3 +71,12 @@ def test_a_prompt_that_just_fits_is_not_touched():
 def test_a_state_that_leaves_no_room_is_refused():
     with pytest.raises(OxygenError, match='without its task has 14 tokens, at most 10 fit'):
         fit_prompt('pick', list(range(10)), 'bidirectional', 10, by_words)
+
+
+def test_without_the_state_only_the_task_is_shortened():
+    """A newline, made a token by itself, ends the prompt: it is where the answer starts."""
+    task = ' '.join(['pick'] * 400)
+    ids, truncated = fit_prompt(task, None, 'bidirectional', 20, by_words)
+    assert (len(ids), truncated) == (20, True)
+    assert (ids[:18], ids[-1:]) == ([4] * 18, by_words('\n'))
+    assert fit_prompt('pick', None, 'bidirectional', 20, by_words) == ([4, 1], False)
