@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from tqdm import tqdm
 
 from oxygen_ros.policy import Policy
@@ -24,7 +23,9 @@ from oxygen_ros.replay.report import build_report, check_writable, to_json, writ
 from oxygen_ros.replay.runner import BagClock, Runner
 from oxygen_ros.replay.sources import Sources, find_sources
 from oxygen_ros.ros import parameters
-from oxygen_ros.ros.contract import Contract, check_contract, contract_notes, load_contract
+from oxygen_ros.ros.arguments import add_arguments, values_of
+from oxygen_ros.ros.contract import load_contract
+from oxygen_ros.ros.preflight import notes_of, preflight, refuse_misfits
 from oxygen_ros.types import OxygenError
 
 # What 'auto' becomes: measured step times would make two runs differ.
@@ -52,20 +53,8 @@ def _parser() -> argparse.ArgumentParser:
         epilog='The same bag, parameters and seed give the same bytes of JSON.',
     )
     parser.add_argument('bag', help='rosbag2 folder (sqlite3 or mcap), or one .mcap or .db3 file')
-    parser.add_argument('--params', help="the node's parameter file")
     parser.add_argument('--json', metavar='OUT', help="where the report goes; '-' is the terminal")
-    parser.add_argument('--checkpoint', help='beats the parameter file')
-    parser.add_argument('--robot', help='contract file, or the name of one in config/robots')
-    parser.add_argument(
-        '--set',
-        action='append',
-        default=[],
-        metavar='NAME=VALUE',
-        help='any other parameter; beats the parameter file; may be given again',
-    )
-    parser.add_argument(
-        '--namespace', default='', help="of the bag's topics, when it holds several robots"
-    )
+    add_arguments(parser)
     return parser
 
 
@@ -80,9 +69,11 @@ def _replay(arguments: argparse.Namespace) -> None:
         sources = find_sources(
             bag, contract, instruction=instruction, namespace=arguments.namespace
         )
+        findings = preflight(values, contract)
+        refuse_misfits(findings)
         clock = BagClock(bag.start_ns)
-        policy = _policy(values, contract, clock)
-        notes = [*notes, *sources.notes, *contract_notes(contract, policy.info)]
+        policy = _policy(values, clock)
+        notes = [*notes, *sources.notes, *notes_of(findings)]
         runner = Runner(
             policy,
             contract,
@@ -105,24 +96,8 @@ def _replay(arguments: argparse.Namespace) -> None:
 
 
 def _values(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
-    """Every parameter: argument beats file beats default; and notes on what was changed."""
-    values: dict[str, Any] = parameters.check_all({})
-    notes: list[str] = []
-    if arguments.params is not None:
-        given, warnings = parameters.read_yaml(arguments.params)
-        values.update(given)
-        notes += warnings
-    for text in arguments.set:
-        name, equals, value = text.partition('=')
-        if not equals or name not in parameters.ROWS:
-            hint = '; '.join(parameters.unknown_names([name])) if equals else 'write NAME=VALUE'
-            raise OxygenError(f'--set {text}: {hint}')
-        values[name] = parameters.check(name, _yaml_value(text, value))
-    for name in ('checkpoint', 'robot'):
-        if getattr(arguments, name) is not None:
-            values[name] = getattr(arguments, name)
-        if not values[name]:
-            raise OxygenError(f'{name} is not given: set it in --params or with --{name}')
+    """Every parameter, and notes on what was changed."""
+    values, notes = values_of(arguments)
     if values['budget'] == 'auto':
         values['budget'] = AUTO_BUDGET
         notes.append(
@@ -131,21 +106,7 @@ def _values(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     return values, notes
 
 
-def _yaml_value(text: str, value: str) -> object:
-    try:
-        return yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise OxygenError(f'--set {text}: the value is not valid YAML') from error
-
-
-def _policy(values: dict[str, Any], contract: Contract, clock: BagClock) -> Policy:
-    """Check the contract against the checkpoint's description, then load the weights."""
-    problems = check_contract(contract, Policy.inspect(values['checkpoint']))
-    if problems:
-        raise OxygenError(
-            f'contract {contract.path} does not fit checkpoint {values["checkpoint"]}: '
-            + '; '.join(problems)
-        )
+def _policy(values: dict[str, Any], clock: BagClock) -> Policy:
     options = parameters.policy_options(values)
     form = 'loading {percentage:3.0f}%|{bar}|'
     with tqdm(total=1.0, bar_format=form, leave=False, disable=None) as bar:

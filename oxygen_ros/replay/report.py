@@ -42,11 +42,11 @@ def build_report(
 
 
 def to_json(report: Mapping[str, Any]) -> str:
-    """One line per frame and per request, so that two reports can be compared with diff."""
+    """One line per frame, request and finding, so that two reports can be compared with diff."""
     parts = []
     for key in sorted(report):
         value = report[key]
-        if key in ('frames', 'requests') and value:
+        if key in ('frames', 'requests', 'findings') and value:
             rows = ',\n'.join('  ' + _dump(row) for row in value)
             parts.append(f' {_dump(key)}: [\n{rows}\n ]')
         else:

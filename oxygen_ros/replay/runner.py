@@ -24,6 +24,7 @@ from oxygen_ros.ros.conversions import (
     request_from_msg,
     stamp_ns,
 )
+from oxygen_ros.ros.joints import JointMap
 from oxygen_ros.ros.observation_buffer import ObservationBuffer
 from oxygen_ros.types import ActionChunk, FrameDropped, OxygenError, Reason, TokenDelta
 
@@ -96,6 +97,7 @@ class Runner:
         self.dropped: Counter[str] = Counter()
         self.warnings: list[str] = []
         self._contract = contract
+        self._action_units = JointMap(contract.actions.joints)
         self._sources = sources
         self._clock = clock
         self._tasks = tuple(tasks)
@@ -193,7 +195,7 @@ class Runner:
     def _take(self, output: PolicyOutput) -> None:
         if isinstance(output, ActionChunk):
             assert self.frames[-1].frame == output.frame, 'a frame is answered before the next'
-            self.frames[-1].chunk = output
+            self.frames[-1].chunk = self._action_units.chunk_to_robot(output)
         elif isinstance(output, FrameDropped):
             self._drop('frame_failed', 'a frame', output.problem)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from oxygen_ros.replay.bag import REQUEST_TYPE, Bag, Topic
@@ -35,47 +36,48 @@ class Sources:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Binding:
+    """An input that the contract names, and the bag's topic for it, or None and why there is none.
+
+    kind: the ROS type that is needed. required: a replay cannot do without it.
+    """
+
+    what: str
+    kind: str
+    source: Source
+    required: bool
+    topic: Topic | None
+    problem: str = ''
+
+
 class _Finder:
     """Looks topics up by the contract's names, in a namespace if one is given."""
 
     def __init__(self, bag: Bag, namespace: str) -> None:
         self._bag = bag
         self._namespace = '/' + namespace.strip('/') if namespace.strip('/') else ''
-        self.by_topic: dict[str, Source] = {}
-        self.notes: list[str] = []
 
-    def need(self, what: str, name: str, kind: str, source: Source) -> None:
-        """Bind a topic that the replay cannot do without."""
-        problem = self._bind(what, name, kind, source)
-        if problem:
-            raise OxygenError(f'{problem}. The bag has {self._bag.listing()}')
-
-    def want(self, what: str, name: str, kind: str, source: Source) -> None:
-        """Bind a topic if the bag has it; a note if not."""
-        problem = self._bind(what, name, kind, source)
-        if problem:
-            self.notes.append(problem)
-
-    def _bind(self, what: str, name: str, kind: str, source: Source) -> str:
-        """'' when bound; otherwise what is wrong."""
-        found = self._matches(name)
+    def bind(self, what: str, name: str, kind: str, source: Source, required: bool) -> Binding:
+        """What the bag has for one input."""
+        bag, found = self._bag, self._matches(name)
         right = [topic for topic in found if topic.type == kind]
         filled = [topic for topic in right if topic.messages] or right
+        if len(filled) == 1 and filled[0].messages:
+            return Binding(what, kind, source, required, filled[0])
         if len(filled) > 1:
             names = ', '.join(topic.name for topic in filled)
-            raise OxygenError(
-                f'bag {self._bag.path}: {what} {name} may be any of {names}: '
-                'choose with --namespace'
-            )
-        if not found:
-            return f'bag {self._bag.path} lacks {what}: no topic {name} ({kind})'
-        if not right:
+            # whichever it is, guessing could feed one robot with another's messages
+            required = True
+            problem = f'{what} {name} may be any of {names}: choose with --namespace'
+        elif filled:
+            problem = f'lacks {what}: {filled[0].name} has no messages'
+        elif found:
             given = ', '.join(f'{topic.name} is {topic.type}' for topic in found)
-            return f'bag {self._bag.path}: {what} must be {kind}, but {given}{_advice(found)}'
-        if not filled[0].messages:
-            return f'bag {self._bag.path} lacks {what}: {filled[0].name} has no messages'
-        self.by_topic[filled[0].name] = source
-        return ''
+            problem = f'{what} must be {kind}, but {given}{type_advice({t.type for t in found})}'
+        else:
+            problem = f'lacks {what}: no topic {name} ({kind})'
+        return Binding(what, kind, source, required, None, f'bag {bag.path}: {problem}')
 
     def _matches(self, name: str) -> list[Topic]:
         """Topics of that name: as it is, else (a relative name) in some namespace."""
@@ -89,6 +91,32 @@ class _Finder:
         return exact or [topic for topic in self._bag.topics if topic.name.endswith(tail)]
 
 
+def bind_all(
+    bag: Bag, contract: Contract, *, instruction: str = '', namespace: str = ''
+) -> list[Binding]:
+    """Every input of the contract; instruction is the default that makes the topic optional."""
+    bind = _Finder(bag, namespace).bind
+    bindings = []
+    for camera in contract.cameras:
+        what = f'camera {camera.slot} of {contract.path or contract.robot}'
+        source = Source(camera.type, camera.slot)
+        kind = CAMERA_TYPES[camera.type]
+        bindings.append(bind(what, camera.topic, kind, source, camera.required))
+    state, words = contract.state.topic, contract.instruction.topic
+    bindings.append(bind('the joint state', state, STATE_TYPE, Source('state'), True))
+    # without the topic a default will do, from the parameters or the contract
+    needed = not (instruction or contract.instruction.default)
+    bindings.append(bind('the instruction', words, STRING_TYPE, Source('instruction'), needed))
+    request = '~/language/request'
+    bindings.append(
+        bind('language requests', request, REQUEST_TYPE, Source('request'), required=False)
+    )
+    cancel = '~/language/cancel'
+    if any(topic.name.endswith('/language/cancel') for topic in bag.topics):
+        bindings.append(bind('language cancels', cancel, STRING_TYPE, Source('cancel'), False))
+    return bindings
+
+
 def find_sources(
     bag: Bag, contract: Contract, *, instruction: str = '', namespace: str = ''
 ) -> Sources:
@@ -97,25 +125,20 @@ def find_sources(
     Raises OxygenError when a required camera, the joint state or the instruction is missing, has
     another type, or is in the bag more than once.
     """
-    finder = _Finder(bag, namespace)
-    for camera in contract.cameras:
-        bind = finder.need if camera.required else finder.want
-        what = f'camera {camera.slot} of {contract.path or contract.robot}'
-        bind(what, camera.topic, CAMERA_TYPES[camera.type], Source(camera.type, camera.slot))
-    finder.need('the joint state', contract.state.topic, STATE_TYPE, Source('state'))
-    # without the topic a default will do, from the parameters or the contract
-    default = instruction or contract.instruction.default
-    bind = finder.want if default else finder.need
-    bind('the instruction', contract.instruction.topic, STRING_TYPE, Source('instruction'))
-    finder.want('language requests', '~/language/request', REQUEST_TYPE, Source('request'))
-    if any(topic.name.endswith('/language/cancel') for topic in bag.topics):
-        finder.want('language cancels', '~/language/cancel', STRING_TYPE, Source('cancel'))
-    return Sources(finder.by_topic, tuple(finder.notes))
+    by_topic, notes = {}, []
+    for binding in bind_all(bag, contract, instruction=instruction, namespace=namespace):
+        if binding.topic is not None:
+            by_topic[binding.topic.name] = binding.source
+        elif binding.required:
+            raise OxygenError(f'{binding.problem}. The bag has {bag.listing()}')
+        else:
+            notes.append(binding.problem)
+    return Sources(by_topic, tuple(notes))
 
 
-def _advice(found: list[Topic]) -> str:
-    """What to change in the contract when a camera has the other image type."""
+def type_advice(types: Container[str]) -> str:
+    """What to change in the contract when a camera's topic has the other image type."""
     for word, kind in CAMERA_TYPES.items():
-        if any(topic.type == kind for topic in found):
+        if kind in types:
             return f'; set type: {word} in the contract'
     return ''

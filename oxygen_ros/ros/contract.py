@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from oxygen_ros.ros.joints import Joint
 from oxygen_ros.ros.yaml_tree import Node, brace, read_yaml
-from oxygen_ros.types import OxygenError, PolicyInfo
+from oxygen_ros.types import OxygenError
 
 CAMERA_TYPES = ('image', 'compressed')
 WHEN_EXPIRED = ('hold', 'silence')
@@ -27,13 +28,6 @@ class Camera:
     topic: str
     type: str = 'image'
     required: bool = True
-
-
-@dataclass(frozen=True)
-class Joint:
-    """One joint, bound by its ROS name."""
-
-    name: str
 
 
 @dataclass(frozen=True)
@@ -128,55 +122,6 @@ def contract_path(given: str | Path) -> Path:
     return file
 
 
-def check_contract(contract: Contract, info: PolicyInfo) -> list[str]:
-    """Every way in which the contract does not fit the checkpoint, one sentence each."""
-    problems = []
-    unknown = [slot for slot in contract.slots if slot not in info.cameras]
-    if unknown:
-        problems.append(
-            f'cameras {brace(unknown)} of the contract are not in the model: '
-            f'the contract has {brace(contract.slots)}, the model has {brace(info.cameras)}'
-        )
-    problems += _width('state', contract.state.names, info.state_dim)
-    problems += _width('actions', contract.actions.names, info.action_dim)
-    return problems
-
-
-def contract_notes(contract: Contract, info: PolicyInfo) -> list[str]:
-    """What fits but is worth a line in the log: masked cameras, rows that never count."""
-    notes = []
-    unmapped = [slot for slot in info.cameras if slot not in contract.slots]
-    if unmapped:
-        notes.append(
-            f'model cameras {brace(unmapped)} are not in the contract: '
-            'they are masked and not computed'
-        )
-    actions = contract.actions
-    length_s = info.horizon * actions.step_period_s
-    if actions.valid_for_s > length_s:
-        notes.append(
-            f'valid_for_s {actions.valid_for_s:g} is longer than a chunk: '
-            f'{info.horizon} rows of {actions.step_period_s:g} s end after {length_s:g} s'
-        )
-    elif actions.valid_for_s < length_s:
-        used = int(actions.valid_for_s / actions.step_period_s + 1e-9)
-        notes.append(
-            f'valid_for_s {actions.valid_for_s:g} lets {used} of the {info.horizon} rows count'
-        )
-    return notes
-
-
-def _width(part: str, names: tuple[str, ...], dim: int) -> list[str]:
-    """A sentence when the joints of a part are not as many as the model's columns."""
-    if len(names) == dim:
-        return []
-    return [
-        f'{part}.joints of the contract names {len(names)} joints, the model has {dim} '
-        f'{part} values: the contract has {brace(names)}, '
-        f'the model needs one name for each of 0..{dim - 1}'
-    ]
-
-
 def _robot_folders() -> list[Path]:
     """config/robots of the source tree or of the installation prefix, nearest first."""
     here = Path(__file__).resolve()
@@ -192,13 +137,21 @@ def _known_names() -> str:
 
 def _contract(root: Node, path: str) -> Contract:
     keys = root.mapping(
-        ('robot', 'cameras', 'state', 'actions', 'instruction'), optional=('timing',)
+        ('robot', 'cameras', 'state', 'actions', 'instruction'), optional=('joints', 'timing')
     )
+    units = _units(keys['joints']) if 'joints' in keys else {}
+    state, actions = _state(keys['state'], units), _actions(keys['actions'], units)
+    unused = [name for name in units if name not in (*state.names, *actions.names)]
+    if unused:
+        raise OxygenError(
+            f'{keys["joints"].where} names {brace(unused)}, which are neither in state.joints '
+            f'{brace(state.names)} nor in actions.joints {brace(actions.names)}'
+        )
     return Contract(
         robot=keys['robot'].text(),
         cameras=_cameras(keys['cameras']),
-        state=_state(keys['state']),
-        actions=_actions(keys['actions']),
+        state=state,
+        actions=actions,
         instruction=_instruction(keys['instruction']),
         timing=_timing(keys['timing']) if 'timing' in keys else Timing(),
         path=path,
@@ -230,22 +183,40 @@ def _cameras(node: Node) -> tuple[Camera, ...]:
     return tuple(cameras)
 
 
-def _joints(node: Node) -> tuple[Joint, ...]:
-    joints = tuple(Joint(entry.mapping(('name',))['name'].text()) for entry in node.items())
-    _refuse_twice(node, 'joint', [joint.name for joint in joints])
-    return joints
+def _units(node: Node) -> dict[str, Joint]:
+    """The block `joints`: name -> joint whose units differ from the checkpoint's."""
+    return {name: _joint_units(name, entry) for name, entry in node.children().items()}
 
 
-def _state(node: Node) -> State:
+def _joint_units(name: str, node: Node) -> Joint:
+    keys = node.mapping((), optional=('scale', 'offset', 'invert'))
+    joint = Joint(
+        name,
+        scale=keys['scale'].number() if 'scale' in keys else 1.0,
+        offset=keys['offset'].number() if 'offset' in keys else 0.0,
+        invert=keys['invert'].flag() if 'invert' in keys else False,
+    )
+    if problem := joint.problem():
+        raise OxygenError(f'{node.where}: {problem}')
+    return joint
+
+
+def _joints(node: Node, units: Mapping[str, Joint]) -> tuple[Joint, ...]:
+    names = [entry.mapping(('name',))['name'].text() for entry in node.items()]
+    _refuse_twice(node, 'joint', names)
+    return tuple(units.get(name, Joint(name)) for name in names)
+
+
+def _state(node: Node, units: Mapping[str, Joint]) -> State:
     keys = node.mapping(('topic', 'joints'))
-    return State(topic=_topic(keys['topic']), joints=_joints(keys['joints']))
+    return State(topic=_topic(keys['topic']), joints=_joints(keys['joints'], units))
 
 
-def _actions(node: Node) -> Actions:
+def _actions(node: Node, units: Mapping[str, Joint]) -> Actions:
     keys = node.mapping(('joints', 'step_period_s', 'valid_for_s'), optional=('when_expired',))
     expired = keys['when_expired'].choice(WHEN_EXPIRED) if 'when_expired' in keys else 'hold'
     actions = Actions(
-        joints=_joints(keys['joints']),
+        joints=_joints(keys['joints'], units),
         step_period_s=keys['step_period_s'].positive(),
         valid_for_s=keys['valid_for_s'].positive(),
         when_expired=expired,

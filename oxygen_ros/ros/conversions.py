@@ -170,8 +170,7 @@ def joint_vector(msg: Any, names: Sequence[str]) -> np.ndarray:
     if positions.size != len(given):
         raise ConversionError(
             'bad_joint_state',
-            f'joint state has {len(given)} names and {positions.size} positions: '
-            'must be as many',
+            f'joint state has {len(given)} names and {positions.size} positions: must be as many',
         )
     column = {name: index for index, name in enumerate(given)}
     if len(column) != len(given):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oxygen_ros.ros.contract import Camera, Contract
+from oxygen_ros.ros.joints import JointMap
 from oxygen_ros.types import Observation
 
 
@@ -48,6 +49,7 @@ class ObservationBuffer:
         self._slots = {camera.slot: _Slot(camera) for camera in contract.cameras}
         self._required = [s for s in self._slots.values() if s.camera.required]
         self._contract = contract
+        self._units = JointMap(contract.state.joints)
         self._tolerance_ns = _ns(contract.timing.sync_tolerance_ms)
         self._image_age_ns = _ns(contract.timing.image_max_age_ms)
         self._state_age_ns = _ns(contract.timing.state_max_age_ms)
@@ -82,7 +84,7 @@ class ObservationBuffer:
         return self._complete(replaced, arrival_ns)
 
     def add_joint_state(self, vector: np.ndarray, stamp_ns: int, arrival_ns: int) -> None:
-        """Take over joint positions, float32 [state_dim]. A repeated stamp is no news."""
+        """Take over positions in robot units, float32 [joints]. A repeated stamp is no news."""
         if stamp_ns == 0:
             self.events['zero_stamp'] += 1
         elif stamp_ns == self._state_stamp_ns and self._state is not None:
@@ -149,7 +151,7 @@ class ObservationBuffer:
             entry.fresh = False
         return Observation(
             images={e.camera.slot: e.rgb for e in chosen if e.rgb is not None},
-            state=self._state,
+            state=self._units.to_model(self._state),
             instruction=self._instruction,
             stamp_ns=max(entry.stamp_ns for entry in chosen),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -109,11 +109,18 @@ class Node:
             raise self.fail('true or false')
         return self.value
 
-    def positive(self) -> float:
-        """A finite number above 0; whole numbers are numbers too."""
+    def number(self, allowed: str = 'a finite number such as 0.8 or 1.0e-3') -> float:
+        """A finite number; whole numbers are numbers too."""
         value = self.value
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise self.fail('a number above 0')
-        if not math.isfinite(value) or value <= 0:
-            raise self.fail('a number above 0')
+            raise self.fail(allowed)
+        if not -sys.float_info.max <= value <= sys.float_info.max:
+            raise self.fail(allowed)
         return float(value)
+
+    def positive(self) -> float:
+        """A finite number above 0."""
+        value = self.number('a number above 0')
+        if value <= 0:
+            raise self.fail('a number above 0')
+        return value

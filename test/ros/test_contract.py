@@ -6,14 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from oxygen_ros.ros.contract import (
-    Camera,
-    Timing,
-    check_contract,
-    contract_notes,
-    load_contract,
-)
-from oxygen_ros.types import OxygenError, PolicyInfo
+from oxygen_ros.ros.contract import Camera, Timing, load_contract
+from oxygen_ros.ros.preflight import check_contract
+from oxygen_ros.types import OxygenError, PolicyInfo, Verdict
 
 ROBOTS = Path(__file__).parents[2] / 'config' / 'robots'
 
@@ -49,7 +44,7 @@ def test_demo_contract():
     assert contract.actions.when_expired == 'hold'
     assert contract.timing == Timing(50.0, 500.0, 200.0)
     assert contract.path == str(ROBOTS / 'demo.yaml')
-    assert check_contract(contract, info()) == []
+    assert texts(contract, info(), Verdict.MISFIT) == []
 
 
 @pytest.mark.parametrize('file', sorted(ROBOTS.glob('*.yaml')), ids=lambda file: file.stem)
@@ -102,11 +97,15 @@ WRONG = [
     (put('cameras', 'base_0_rgb', 'type', value='raw'), ["'raw'", '{image, compressed}']),
     (put('cameras', 'base_0_rgb', 'required', value='yes'), ["required is 'yes'", 'true or']),
     (put('cameras', 'base_0_rgb', 'topic', value='a b'), ["topic is 'a b'", 'topic name']),
-    (put('cameras', 'base_0_rgb', 'topic', value='cameras/wrist/image_raw/compressed'),
-     ['cameras names the topic {cameras/wrist/image_raw/compressed} more than once']),
+    (
+        put('cameras', 'base_0_rgb', 'topic', value='cameras/wrist/image_raw/compressed'),
+        ['cameras names the topic {cameras/wrist/image_raw/compressed} more than once'],
+    ),
     (put('state', 'joints', value=[]), ['state.joints is []', 'at least one']),
-    (put('state', 'joints', 1, value={'name': 'shoulder_pan'}),
-     ['state.joints names the joint {shoulder_pan} more than once']),
+    (
+        put('state', 'joints', 1, value={'name': 'shoulder_pan'}),
+        ['state.joints names the joint {shoulder_pan} more than once'],
+    ),
     (put('state', 'joints', 0, value='shoulder_pan'), ['state.joints[0]', '{name}']),
     (put('state', 'joints', 0, value={'name': ''}), ['state.joints[0].name is empty']),
     (put('actions', 'step_period_s', value='fast'), ["step_period_s is 'fast'", 'above 0']),
@@ -172,27 +171,34 @@ def test_binary_file(tmp_path):
         load_contract(tmp_path / 'x.yaml')
 
 
+def texts(contract, model, verdict):
+    """What the findings of one kind say."""
+    found = check_contract(contract, model)
+    return [finding.detail for finding in found if finding.verdict is verdict]
+
+
 def test_c12_camera_names_list_both_sets():
     contract = dataclasses.replace(
         load_contract('demo'), cameras=(Camera('front', 'a'), Camera('side', 'b'))
     )
-    (problem,) = check_contract(contract, info())
+    (problem,) = texts(contract, info(), Verdict.MISFIT)
     assert 'contract has {front, side}' in problem
     assert 'model has {base_0_rgb, left_wrist_0_rgb, right_wrist_0_rgb}' in problem
 
 
 @pytest.mark.parametrize('dim', [6, 8, 40])
 def test_c50_joint_counts(dim):
-    problems = check_contract(load_contract('demo'), info(state=dim, action=dim))
+    problems = texts(load_contract('demo'), info(state=dim, action=dim), Verdict.MISFIT)
     assert len(problems) == 2
     for part, problem in zip(('state', 'actions'), problems, strict=True):
         assert problem.startswith(f'{part}.joints of the contract names 7 joints')
         assert f'the model has {dim}' in problem and 'shoulder_pan' in problem
+    hints = ['set state_dim to 7 in oxygen.json' in problems[0], 'action_dim to 7' in problems[1]]
+    assert hints == [dim > 7, dim > 7]
 
 
 def test_c14_unmapped_cameras_are_a_note_not_a_problem():
-    notes = contract_notes(load_contract('demo'), info())
-    assert notes == [
+    assert texts(load_contract('demo'), info(), Verdict.NOTE) == [
         'model cameras {right_wrist_0_rgb} are not in the contract: '
         'they are masked and not computed'
     ]
@@ -204,5 +210,10 @@ def test_c14_unmapped_cameras_are_a_note_not_a_problem():
 def test_validity_against_horizon_is_a_note(valid_for_s, words):
     contract = load_contract('demo')
     actions = dataclasses.replace(contract.actions, valid_for_s=valid_for_s)
-    notes = contract_notes(dataclasses.replace(contract, actions=actions), info())
+    notes = texts(dataclasses.replace(contract, actions=actions), info(), Verdict.NOTE)
     assert any(words in note for note in notes)
+
+
+def test_nothing_is_said_to_fit_a_model_that_is_not_known():
+    (finding,) = check_contract(load_contract('demo'), None)
+    assert (finding.found, finding.verdict) == ('not checked', Verdict.NOTE)

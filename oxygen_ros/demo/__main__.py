@@ -1,0 +1,96 @@
+"""python -m oxygen_ros.demo: the whole node on a recording, for DEMO_SECONDS (default 15).
+
+Makes a checkpoint with random weights and a recording once (build/demo), then starts node, player
+and view as processes of their own on a ROS domain of their own. The last line is `DEMO {json}`.
+Exit status 0 only if chunks and finished answers came and every process ended cleanly.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from oxygen_ros.demo.prepare import prepare
+from oxygen_ros.demo.processes import Processes, ros_environment
+from oxygen_ros.types import OxygenError
+
+FOLDER = Path('build/demo')
+STOP_TIMEOUT_S = 10.0
+
+
+def main() -> int:
+    """Run the demo; returns the exit status."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    try:
+        seconds = _seconds(os.environ.get('DEMO_SECONDS', '15'))
+        return _demo(seconds)
+    except OxygenError as error:
+        print(f'demo: {error}', file=sys.stderr)
+    except KeyboardInterrupt:
+        print('demo: interrupted', file=sys.stderr)
+        return 130
+    return 1
+
+
+def _demo(seconds: float) -> int:
+    files = prepare(FOLDER)
+    numbers = FOLDER / 'numbers.json'
+    numbers.unlink(missing_ok=True)
+    with Processes(FOLDER, ros_environment()) as processes:
+        print('starting the node, the player and the view')
+        processes.start(
+            'node', 'oxygen_ros.ros.node', '--ros-args', '--params-file', str(files.params)
+        )
+        processes.start('player', 'oxygen_ros.demo.player', str(files.recording))
+        processes.start(
+            'view',
+            'oxygen_ros.demo.view',
+            '--seconds',
+            str(seconds),
+            '--json',
+            str(numbers),
+            log=False,
+        )
+        problems = processes.wait_for('view')
+        problems += processes.stop(STOP_TIMEOUT_S)
+    for problem in problems:
+        print(f'demo: {problem}', file=sys.stderr)
+    summary = json.loads(numbers.read_text()) if numbers.exists() else {}
+    _say(summary)
+    print(f'DEMO {json.dumps(summary)}', flush=True)
+    return 1 if problems or not summary else 0
+
+
+def _say(summary: dict[str, Any]) -> None:
+    if not summary:
+        return
+    print(
+        '\n{seconds} s: {chunks} frames answered with {frames_per_s}/s, '
+        '{actions_per_s} actions/s, action stream {action_stream_hz} Hz\n'
+        'camera to chunk {camera_to_chunk_ms_p50} ms (p50), {camera_to_chunk_ms_p99} ms (p99)\n'
+        '{tokens} tokens, {tok_per_s}/s, {requests_done} answers finished, up to {rows_max} '
+        'decoded together\n'.format(**summary)
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = float('nan')
+    if not 1.0 <= seconds <= 86_400.0:
+        raise OxygenError(f'DEMO_SECONDS is {text!r}: must be a number from 1 to 86400')
+    return seconds
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""The inference node: lifecycle, services, status, and a clean end.
+
+Threads: the executor's (all callbacks), the worker's (the policy), the action stream's, and the
+main one, which only waits for SIGINT or SIGTERM.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+
+import rclpy
+from diagnostic_msgs.msg import DiagnosticArray
+from rcl_interfaces.msg import SetParametersResult
+from rclpy.clock import Clock, ClockType
+from rclpy.impl.implementation_singleton import rclpy_implementation
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.parameter import Parameter
+from std_srvs.srv import Trigger
+
+from oxygen_ros import msg
+from oxygen_ros.ros import parameters, process, qos
+from oxygen_ros.ros.diagnostics import Rates, Report, diagnostics_msg, status_msg
+from oxygen_ros.ros.parameters import Value, number
+from oxygen_ros.ros.session import Session
+from oxygen_ros.types import EngineStats, OxygenError
+
+STOP_TIMEOUT_S = 2.5  # a step that takes longer is left behind when the process ends
+CLEANUP_TIMEOUT_S = 10.0
+SWITCH_INTERVAL_S = 0.0005
+
+
+class OxygenNode(LifecycleNode):
+    """LifecycleNode 'oxygen'. Configure returns once the load has begun; see docs."""
+
+    def __init__(self) -> None:
+        super().__init__('oxygen', automatically_declare_parameters_from_overrides=True)
+        self._session: Session | None = None
+        self._failure = ''
+        self._said = ''
+        self._values: Mapping[str, Value] = parameters.check_all({})
+        self._activate_when_loaded = False
+        self._events: queue.SimpleQueue[tuple[Session, str, str]] = queue.SimpleQueue()
+        self._wake = self.create_guard_condition(self._on_events)
+        for warning in parameters.declare(self):
+            self.get_logger().warning(warning)
+        self.add_on_set_parameters_callback(self._on_set_parameters)
+        self._status = self.create_publisher(msg.EngineStatus, '~/status', qos.STATUS)
+        self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', qos.DIAGNOSTICS)
+        self.create_service(Trigger, '~/reset', self._on_reset)
+        self._timer = self.create_timer(
+            number(self._values, 'status_period_s'),
+            self._report,
+            clock=Clock(clock_type=ClockType.STEADY_TIME),
+        )
+
+    def start(self) -> None:
+        """Configure now and activate when loaded, if autostart says so."""
+        try:
+            self._activate_when_loaded = bool(
+                parameters.check('autostart', self.get_parameter('autostart').value)
+            )
+        except OxygenError as error:
+            self.get_logger().error(str(error))
+        if self._activate_when_loaded:
+            self.trigger_configure()
+
+    def close(self) -> bool:
+        """Release everything before the process ends; False if a step is still running."""
+        session, self._session = self._session, None
+        return session.close(STOP_TIMEOUT_S) if session else True
+
+    # Lifecycle. rclpy swallows exceptions in these callbacks, hence _attempt.
+
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Check parameters, contract and checkpoint, then begin to load."""
+        return self._attempt('configure', self._configure)
+
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Serve, if the weights are loaded."""
+        return self._attempt('activate', self._need_session().activate)
+
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Stop to serve."""
+        return self._attempt('deactivate', self._need_session().deactivate)
+
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Release weights and topics."""
+        return self._attempt('cleanup', self._cleanup)
+
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Release weights and topics, for good."""
+        return self._attempt('shutdown', self._cleanup)
+
+    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Back to unconfigured with nothing left behind."""
+        return self._attempt('clean up after an error', self._cleanup)
+
+    def _attempt(self, what: str, action: Callable[[], None]) -> TransitionCallbackReturn:
+        try:
+            action()
+        except OxygenError as error:
+            self.get_logger().error(f'cannot {what}: {error}')
+            if what == 'configure':
+                self._failure = str(error)
+            return TransitionCallbackReturn.FAILURE
+        except Exception:  # reported here because rclpy would swallow it
+            self._failure = f'cannot {what}: {traceback.format_exc()}'
+            self.get_logger().error(self._failure)
+            return TransitionCallbackReturn.ERROR
+        self.get_logger().info(f'{what}: done')
+        return TransitionCallbackReturn.SUCCESS
+
+    def _need_session(self) -> Session:
+        assert self._session is not None, 'the lifecycle allows this only when configured'
+        return self._session
+
+    def _configure(self) -> None:
+        given = {row.name: self.get_parameter(row.name).value for row in parameters.TABLE}
+        self._values = parameters.check_all(given)
+        self._timer.timer_period_ns = round(number(self._values, 'status_period_s') * 1e9)
+        self._session = Session(self, self._values, self._on_event)
+        self._failure = ''
+
+    def _cleanup(self) -> None:
+        session, self._session = self._session, None
+        if session and not session.close(CLEANUP_TIMEOUT_S):
+            self.get_logger().warning(
+                'the last step is still running: its memory is held until it ends'
+            )
+
+    # What a session tells, passed from its worker's thread to the executor's.
+
+    def _on_event(self, session: Session, kind: str, text: str) -> None:
+        self._events.put((session, kind, text))
+        self._wake.trigger()
+
+    def _on_events(self) -> None:
+        while not self._events.empty():
+            session, kind, text = self._events.get()
+            if session is not self._session:
+                continue
+            if kind == 'loaded':
+                self.get_logger().info(f'loaded: {text}')
+                if self._activate_when_loaded:
+                    self.trigger_activate()
+            else:
+                self._on_failure(session, text)
+
+    def _on_failure(self, session: Session, text: str) -> None:
+        """Go back to unconfigured, so that the state says that nothing is served."""
+        self.get_logger().error(f'failed: {text}')
+        if session.active:
+            self.trigger_deactivate()
+        self.trigger_cleanup()
+        self._failure = text
+
+    # Parameters, services, status.
+
+    def _on_set_parameters(self, changed: Sequence[Parameter]) -> SetParametersResult:
+        for parameter in changed:
+            if parameter.name not in parameters.ROWS:
+                continue
+            if self._session is not None:
+                return SetParametersResult(
+                    successful=False,
+                    reason=(
+                        f'{parameter.name} is read at configure: clean up first, then configure'
+                    ),
+                )
+            try:
+                parameters.check(parameter.name, parameter.value)
+            except OxygenError as error:
+                return SetParametersResult(successful=False, reason=str(error))
+        return SetParametersResult(successful=True)
+
+    def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        response.success = self._session is not None
+        if self._session:
+            self._session.reset()
+        response.message = (
+            'new episode' if response.success else 'not configured: nothing to reset'
+        )
+        return response
+
+    def _report(self) -> None:
+        session = self._session
+        if session:
+            state, detail = session.state()
+        else:
+            state, detail = (
+                ('failed', self._failure) if self._failure else ('inactive', 'not configured')
+            )
+        if state in ('loading', 'warming_up') and detail != self._said:
+            self.get_logger().info(f'{state}: {detail}')
+            self._said = detail
+        report = Report(
+            self.get_clock().now().nanoseconds,
+            state,
+            detail,
+            self._values,
+            session.snapshot.stats if session else EngineStats(),
+            session.effective if session else {},
+            session.dropped() if session else {},
+            session.missed_ticks if session else 0,
+        )
+        status = status_msg(report, session.rates if session else Rates())
+        self._status.publish(status)
+        self._diagnostics.publish(diagnostics_msg(report, status, self.get_fully_qualified_name()))
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the node until SIGINT or SIGTERM; exit status 0 then, 1 if it could not start."""
+    process.exit_at_once_on_signals()
+    # Imported before anyone can call a service: it holds the interpreter lock for seconds.
+    import oxygen_ros.policy  # noqa: F401
+
+    stop = process.stop_on_signals()
+    # The default slice of 5 ms lets a busy worker delay a 70 Hz tick by several ms.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        process.init_rclpy(args)
+    except (rclpy_implementation.RCLError, rclpy_implementation.UnknownROSArgsError) as error:
+        print(f'oxygen_node: arguments cannot be used: {error}', file=sys.stderr)
+        return 1
+    node = OxygenNode()
+    node.start()
+    spinner = process.Spinner(node, stop)
+    stop.wait()
+    ended = spinner.close()
+    ended &= node.close()
+    node.destroy_node()
+    rclpy.try_shutdown()
+    if not ended:
+        process.leave_now()
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

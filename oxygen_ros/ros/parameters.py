@@ -1,0 +1,279 @@
+"""Every parameter of the node: one table, from which defaults, checks and descriptors come.
+
+Needs no ROS at import, so that replay reads the same file with the same checks.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from oxygen_ros.types import OxygenError
+
+if TYPE_CHECKING:
+    from rclpy.node import Node
+
+Value = bool | int | float | str | tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One parameter. Its type is the type of its default.
+
+    low and high are inclusive. pattern must match the whole text, or each text of a list.
+    read_only: fixed when the process starts; the others may change while not configured.
+    """
+
+    name: str
+    default: Value
+    description: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    pattern: str = ''
+    pattern_text: str = ''
+    read_only: bool = False
+
+    @property
+    def kind(self) -> type:
+        """bool, int, float, str or tuple (a list of texts)."""
+        return type(self.default)
+
+    @property
+    def allowed(self) -> str:
+        """What may be given, in words."""
+        if self.choices:
+            return 'one of ' + ', '.join(self.choices)
+        if self.pattern_text:
+            return self.pattern_text
+        noun = {
+            bool: 'true or false',
+            int: 'a whole number',
+            float: 'a number',
+            str: 'a text',
+            tuple: 'a list of texts',
+        }[self.kind]
+        return f'{noun} from {self.low:.16g} to {self.high:.16g}' if self.low is not None else noun
+
+
+TABLE: tuple[Row, ...] = (
+    Row('checkpoint', '', 'Folder of the checkpoint to load.'),
+    Row('robot', '', "Contract file that binds the robot's cameras and joints by name."),
+    Row(
+        'autostart',
+        False,
+        'Configure at start and activate as soon as the weights are loaded.',
+        read_only=True,
+    ),
+    Row(
+        'mode',
+        'continuous',
+        'How tasks share work: isolated (each task prefills for itself), '
+        'shared_kv (one prefill, language alone), continuous (language of all frames as one '
+        'batch).',
+        choices=('isolated', 'shared_kv', 'continuous'),
+    ),
+    Row(
+        'budget',
+        '5',
+        'Decode steps per frame.',
+        pattern=r'\d{1,9}|auto|unlimited',
+        pattern_text="a whole number from 0, 'auto' or 'unlimited'",
+    ),
+    Row(
+        'device',
+        'cpu',
+        'Where the model runs.',
+        pattern=r'cpu|cuda(:\d{1,3})?',
+        pattern_text="'cpu', 'cuda' or 'cuda:N'",
+    ),
+    Row('dtype', 'float32', 'Number format of weights and KV.', choices=('float32', 'bfloat16')),
+    Row(
+        'cpu_threads',
+        0,
+        'Threads of torch on a CPU; 0 leaves the choice to torch. A small model '
+        'on few cores is faster with 1.',
+        0,
+        1024,
+    ),
+    Row('denoise_steps', 10, 'Euler steps of the action expert.', 1, 1000),
+    Row('seed', 0, 'Seed of the action noise, drawn from (seed, stamp).', 0, 2**32 - 1),
+    Row('max_rows', 8, 'Language requests decoded together.', 1, 256),
+    Row('max_queue', 32, 'Language requests that may wait for a frame or a row.', 1, 10_000),
+    Row('max_prompt_tokens', 64, 'Longest prompt of a language request, in tokens.', 0, 65_536),
+    Row('max_new_tokens', 256, 'Longest answer of a language request, in tokens.', 1, 65_536),
+    Row('max_kv_mb', 4096, 'KV pool in MB; a pool that needs more is refused.', 1, 10_000_000),
+    Row('action_rate_hz', 70.0, 'Rate of ~/action.', 1.0, 1000.0),
+    Row(
+        'idle_step_period_ms',
+        200.0,
+        'When no frame comes for this long, pending language gets '
+        'the decode budget of one frame, again and again.',
+        1.0,
+        60_000.0,
+    ),
+    Row('status_period_s', 1.0, 'Period of ~/status and /diagnostics.', 0.05, 1.0),
+    Row('default_instruction', '', 'Task of the robot until a message on instruction comes.'),
+    Row(
+        'language_tasks',
+        ('conversation', 'memory', 'subtask'),
+        'Language tasks with a topic ~/language/<task>.',
+        pattern=r'(?!(?:request|cancel|refused)$)[A-Za-z][A-Za-z0-9_]*',
+        pattern_text='a list of topic names (letters, digits, _), not request, cancel, refused',
+    ),
+)
+ROWS: Mapping[str, Row] = {row.name: row for row in TABLE}
+
+# Parameters that rclpy itself declares on every node.
+OTHERS = frozenset({'use_sim_time', 'start_type_description_service'})
+
+# The names that are fields of PolicyOptions; a test compares their defaults.
+POLICY_NAMES = (
+    'mode',
+    'budget',
+    'device',
+    'dtype',
+    'cpu_threads',
+    'denoise_steps',
+    'seed',
+    'max_rows',
+    'max_queue',
+    'max_prompt_tokens',
+    'max_new_tokens',
+    'max_kv_mb',
+)
+
+
+def check(name: str, value: Any) -> Value:
+    """The value in its row's type; raises OxygenError that names the parameter."""
+    row = ROWS[name]
+    converted = _convert(row.kind, value)
+    if converted is None or not _within(row, converted):
+        raise OxygenError(f'parameter {name} is {value!r}: must be {row.allowed}')
+    return converted
+
+
+def check_all(values: Mapping[str, Any]) -> dict[str, Value]:
+    """Every parameter, checked; those not given have their defaults."""
+    return {row.name: check(row.name, values.get(row.name, row.default)) for row in TABLE}
+
+
+def number(values: Mapping[str, Value], name: str) -> float:
+    """A checked numeric parameter as float."""
+    value: Any = values[name]
+    return float(value)
+
+
+def texts(values: Mapping[str, Value], name: str) -> tuple[str, ...]:
+    """A checked list of texts."""
+    value = values[name]
+    assert isinstance(value, tuple), f'{name} is no list of texts'
+    return value
+
+
+def policy_options(values: Mapping[str, Value]) -> dict[str, Any]:
+    """The fields of PolicyOptions, from checked values."""
+    options: dict[str, Any] = {name: values[name] for name in POLICY_NAMES}
+    if options['budget'].isdecimal():
+        options['budget'] = int(options['budget'])
+    return options
+
+
+def unknown_names(names: Iterable[str]) -> list[str]:
+    """One warning for each name that is no parameter, with the nearest that is."""
+    warnings = []
+    for name in sorted(set(names) - set(ROWS)):
+        near = difflib.get_close_matches(name, ROWS, n=1)
+        hint = f': did you mean {near[0]}?' if near else ': it has no effect'
+        warnings.append(f'unknown parameter {name}{hint}')
+    return warnings
+
+
+def read_yaml(path: str | Path, node: str = 'oxygen') -> tuple[dict[str, Value], list[str]]:
+    """Every parameter as the node would have it from this file, and warnings.
+
+    Later sections win over earlier ones, as in ROS. Raises OxygenError.
+    """
+    try:
+        text = Path(path).expanduser().read_text(encoding='utf-8')
+        document = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise OxygenError(f'parameter file {path} cannot be read: {error}') from error
+    given: dict[str, Any] = {}
+    for section in _sections(document, node, path):
+        given.update(section)
+    return check_all(given), unknown_names(set(given) - OTHERS)
+
+
+def declare(node: Node) -> list[str]:
+    """Declare every row on a node made with automatically declared overrides.
+
+    Returns a warning for each override that is no parameter. Values are checked by check_all
+    later: a bad one must fail the transition and not the process, hence the dynamic types.
+    """
+    from rcl_interfaces.msg import ParameterDescriptor
+
+    present = set(node.list_parameters([], 0).names)
+    for row in TABLE:
+        if row.name in present:
+            node.undeclare_parameter(row.name)
+        default = list(row.default) if isinstance(row.default, tuple) else row.default
+        node.declare_parameter(
+            row.name,
+            default,
+            ParameterDescriptor(
+                description=row.description,
+                additional_constraints=row.allowed,
+                read_only=row.read_only,
+                dynamic_typing=True,
+            ),
+        )
+    ours_or_rclpy = {name for name in present if '.' in name} | OTHERS
+    return unknown_names(present - ours_or_rclpy)
+
+
+def _sections(document: Any, node: str, path: str | Path) -> list[Mapping[str, Any]]:
+    """The ros__parameters of every key that matches this node, whatever its namespace."""
+    found: list[Any] = []
+    for key, value in document.items() if isinstance(document, Mapping) else ():
+        matches = key == '/**' or str(key).rsplit('/', 1)[-1] in (node, '*', '**')
+        if matches and isinstance(value, Mapping):
+            found.append(value.get('ros__parameters'))
+    if not found or not all(isinstance(section, Mapping) for section in found):
+        raise OxygenError(
+            f'parameter file {path} has no section for this node: put the '
+            f"parameters under '/**:' or '{node}:', then 'ros__parameters:'"
+        )
+    return found
+
+
+def _convert(kind: type, value: Any) -> Value | None:
+    """The value in the row's type, or None if it is of another kind."""
+    if kind is bool or isinstance(value, bool):
+        return value if kind is bool and isinstance(value, bool) else None
+    if kind is float and isinstance(value, (int, float)):
+        return float(value)
+    if kind is str and isinstance(value, int):
+        return str(value)  # budget: 5
+    if kind is tuple:
+        is_texts = isinstance(value, (list, tuple)) and all(isinstance(v, str) for v in value)
+        return tuple(value) if is_texts else None
+    return value if kind in (int, str) and isinstance(value, kind) else None
+
+
+def _within(row: Row, value: Any) -> bool:
+    if row.choices and value not in row.choices:
+        return False
+    if row.pattern:
+        texts = value if isinstance(value, tuple) else (value,)
+        return len(set(texts)) == len(texts) and all(re.fullmatch(row.pattern, t) for t in texts)
+    if row.low is None or row.high is None:
+        return True
+    return math.isfinite(value) and row.low <= value <= row.high

@@ -1,0 +1,221 @@
+"""The thread that owns the policy: observations and requests in, chunks and words out.
+
+Who touches what: only the worker's thread calls the policy. The inbox (newest observation and
+a bounded list of commands) and the snapshot are guarded by one condition. Outputs are handed to
+the listener on the worker's thread, one by one, before the next step runs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+from oxygen_ros.types import (
+    ActionChunk,
+    EngineStats,
+    FrameDropped,
+    LanguageRequest,
+    Observation,
+    OxygenError,
+    PolicyInfo,
+    TokenDelta,
+)
+
+if TYPE_CHECKING:
+    from oxygen_ros.policy import Policy
+
+Progress = Callable[[float], None]
+Command = Callable[['Policy'], object]
+
+
+class Listener(Protocol):
+    """Who is told; every method is called on the worker's thread."""
+
+    def on_loaded(self, info: PolicyInfo) -> None:
+        """The weights are loaded and warmed up."""
+
+    def on_failed(self, text: str) -> None:
+        """The policy could not be made, or broke; the worker has ended."""
+
+    def on_chunk(self, chunk: ActionChunk) -> None:
+        """A frame was answered."""
+
+    def on_token(self, delta: TokenDelta) -> None:
+        """A word came, or a request ended."""
+
+    def on_dropped(self, reason: str, text: str) -> None:
+        """Something was dropped; text says what was wrong with it, or is empty."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the worker is doing. state: loading, warming_up, ready, failed or stopped."""
+
+    state: str = 'loading'
+    detail: str = ''
+    stats: EngineStats = field(default_factory=EngineStats)
+
+
+class _Stopped(BaseException):
+    """Leaves a load from inside its progress callback."""
+
+
+class Worker:
+    """Makes a policy and steps it while there is work; sleeps otherwise."""
+
+    def __init__(
+        self,
+        make_policy: Callable[[Progress], Policy],
+        listener: Listener,
+        *,
+        idle_period_s: float,
+        max_commands: int,
+    ) -> None:
+        self._make_policy = make_policy
+        self._listener = listener
+        self._idle_period_s = idle_period_s
+        self._max_commands = max_commands
+        self._condition = threading.Condition()
+        self._observation: Observation | None = None
+        self._commands: deque[Command] = deque()
+        self._stopping = False
+        self._snapshot = Snapshot()
+        self._thread = threading.Thread(target=self._run, name='oxygen_worker', daemon=True)
+
+    def start(self) -> None:
+        """Begin to load."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> bool:
+        """Ask the thread to end and wait for it; False if it is still inside a step."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """A consistent view, from any thread."""
+        with self._condition:
+            return self._snapshot
+
+    def observe(self, observation: Observation) -> None:
+        """Hand in a frame; one that still waits is replaced and counted."""
+        with self._condition:
+            replaced, self._observation = self._observation, observation
+            self._condition.notify()
+        if replaced is not None:
+            self._listener.on_dropped('frame_replaced', '')
+
+    def submit(self, request: LanguageRequest) -> bool:
+        """Hand in a request for the next frame; False if the inbox is full."""
+        return self._command(lambda policy: policy.submit(request))
+
+    def cancel(self, request_id: str) -> bool:
+        """End a request, or all for ''; False if the inbox is full."""
+        return self._command(lambda policy: policy.cancel(request_id))
+
+    def reset(self) -> None:
+        """New episode: everything that waits is forgotten, everything that runs is cancelled."""
+        with self._condition:
+            self._observation = None
+            self._commands.append(lambda policy: policy.reset())
+            self._condition.notify()
+
+    def _command(self, command: Command) -> bool:
+        with self._condition:
+            if len(self._commands) >= self._max_commands:
+                return False
+            self._commands.append(command)
+            self._condition.notify()
+        return True
+
+    def _run(self) -> None:
+        try:
+            policy = self._make_policy(self._on_progress)
+            self._publish('ready', '', policy.stats)
+            self._listener.on_loaded(policy.info)
+            self._serve(policy)
+            self._publish('stopped', '')
+        except _Stopped:
+            self._publish('stopped', '')
+        except OxygenError as error:
+            self._fail(str(error))
+        except Exception as error:  # the node must outlive whatever breaks in a model
+            self._fail(f'{type(error).__name__}: {error}\n{traceback.format_exc()}')
+
+    def _fail(self, text: str) -> None:
+        self._publish('failed', text)
+        self._listener.on_failed(text)
+
+    def _serve(self, policy: Policy) -> None:
+        answered = False  # the last step answered a frame
+        while self._wait_for_work(policy):
+            with self._condition:
+                commands, self._commands = self._commands, deque()
+            for command in commands:
+                command(policy)
+            # Frames that come faster than they are answered would starve words for ever: between
+            # two frames one step of words is run, if the budget allows any.
+            if not answered or policy.idle:
+                self._take_frame(policy)
+            outputs = policy.step()
+            for output in outputs:
+                self._hand_out(output)
+            answered = any(isinstance(output, ActionChunk) for output in outputs)
+            self._publish('ready', '', policy.stats)
+
+    def _wait_for_work(self, policy: Policy) -> bool:
+        """Sleep until there is work; False to end. Grants budget when no frame comes."""
+        deadline = time.monotonic() + self._idle_period_s
+        while True:
+            with self._condition:
+                if self._stopping:
+                    return False
+                if self._commands or self._observation is not None or not policy.idle:
+                    return True
+                remaining = deadline - time.monotonic()
+                if remaining > 0:
+                    self._condition.wait(remaining)
+                    continue
+            policy.grant()
+            deadline += self._idle_period_s
+
+    def _take_frame(self, policy: Policy) -> None:
+        with self._condition:
+            observation, self._observation = self._observation, None
+        if observation is None:
+            return
+        try:
+            policy.observe(observation)
+        except OxygenError as error:
+            self._listener.on_dropped('frame_refused', str(error))
+
+    def _hand_out(self, output: ActionChunk | FrameDropped | TokenDelta) -> None:
+        if isinstance(output, ActionChunk):
+            self._listener.on_chunk(output)
+        elif isinstance(output, FrameDropped):
+            self._listener.on_dropped('frame_failed', f'frame {output.frame}: {output.problem}')
+        else:
+            self._listener.on_token(output)
+
+    def _on_progress(self, fraction: float) -> None:
+        if self._stopping:
+            raise _Stopped
+        if fraction < 1.0:
+            self._publish('loading', f'{fraction:.0%} of the weights')
+        else:
+            self._publish('warming_up', 'the first frame takes longer')
+
+    def _publish(self, state: str, detail: str, stats: EngineStats | None = None) -> None:
+        with self._condition:
+            self._snapshot = replace(
+                self._snapshot, state=state, detail=detail, stats=stats or self._snapshot.stats
+            )

@@ -1,0 +1,140 @@
+"""Reads every import of the package and compares it with the written order."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / 'oxygen_ros'
+
+# module or folder -> what it may import beside the standard library. The longest name that fits a
+# module is its rule. A name stands for all below it; `messages` for the ROS interface packages.
+ORDER = {
+    'types': 'numpy',
+    'tasks': 'types',
+    # Deciding parts of the engine: no tensors.
+    'engine.budget': 'types',
+    'engine.kv_ledger': '',
+    'engine.kv_size': 'engine.request models.base types',  # models.base: for type checkers alone
+    'engine.request': 'types',
+    'engine.scheduler': 'engine.budget engine.kv_ledger engine.request types',
+    'engine': 'engine models.base models.kv types numpy torch',
+    'models': 'models types numpy torch transformers',
+    'models.pi05': 'models checkpoint.arch processing.pi05 types numpy torch transformers',
+    # Where a checkpoint meets the model and the processor of its family.
+    'models.registry': 'models checkpoint processing types torch',
+    'checkpoint': 'checkpoint types numpy safetensors tokenizers torch transformers',
+    'processing': 'processing checkpoint.info types numpy PIL torch transformers',
+    'devices': 'types torch',
+    'preflight': 'engine models checkpoint processing devices types numpy torch',
+    'policy': 'engine models checkpoint processing devices preflight tasks types numpy torch',
+    # Parts of the node that replay shares: no rclpy.
+    'ros.arguments': 'ros.parameters types yaml',
+    'ros.contract': 'ros.joints ros.yaml_tree types',
+    'ros.conversions': 'types numpy PIL cv_bridge',
+    'ros.joints': 'types numpy',
+    'ros.observation_buffer': 'ros.contract ros.joints types numpy',
+    'ros.preflight': 'ros.contract ros.joints ros.parameters ros.yaml_tree policy types',
+    'ros.yaml_tree': 'types yaml',
+    'ros': 'ros policy types numpy yaml rclpy messages',
+    'replay': 'replay policy ros.arguments ros.contract ros.conversions ros.joints '
+    'ros.observation_buffer ros.parameters ros.preflight types numpy rosbags tqdm',
+    'check': 'check replay ros.arguments ros.contract ros.conversions ros.preflight types',
+    'check.live': 'check.bag check.samples replay.sources ros.contract ros.qos types rclpy '
+    'messages',
+    'demo': 'demo checkpoint replay ros types numpy PIL rclpy messages rosbags tqdm yaml',
+    'bench': 'bench engine models checkpoint processing policy types numpy torch',
+}
+MESSAGES = {
+    'builtin_interfaces',
+    'diagnostic_msgs',
+    'lifecycle_msgs',
+    'msg',
+    'rcl_interfaces',
+    'sensor_msgs',
+    'std_msgs',
+    'std_srvs',
+    'trajectory_msgs',
+}
+MODULES = sorted(PACKAGE.rglob('*.py'))
+
+
+def module_name(path):
+    """engine/scheduler.py -> engine.scheduler; the package itself is the empty name."""
+    parts = path.relative_to(PACKAGE).with_suffix('').parts
+    return '.'.join(part for part in parts if part != '__init__')
+
+
+def imported_names(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f'line {node.lineno}: write imports absolute'
+            for alias in node.names:
+                name = f'{node.module}.{alias.name}'
+                yield name if is_module(name) else node.module
+
+
+def is_module(name):
+    if name == 'oxygen_ros.msg':  # generated, not in this folder
+        return True
+    path = ROOT / name.replace('.', '/')
+    return name.startswith('oxygen_ros') and (path.is_dir() or path.with_suffix('.py').is_file())
+
+
+def foreign(names):
+    """Drop the standard library, and name the package's modules without its own name."""
+    for name in names:
+        top = name.split('.')[0]
+        if top not in sys.stdlib_module_names and name != 'oxygen_ros':
+            yield name.removeprefix('oxygen_ros.')
+
+
+def rule_of(module):
+    fitting = [name for name in ORDER if covers(name, module)]
+    assert fitting, f'{module} is in no rule: add it to ORDER and to docs/architecture.md'
+    return ORDER[max(fitting, key=len)].split()
+
+
+def covers(name, module):
+    return module == name or module.startswith(name + '.')
+
+
+def may_import(module, name):
+    if 'messages' in rule_of(module) and name.split('.')[0] in MESSAGES:
+        return True
+    return any(covers(allowed, name) for allowed in rule_of(module))
+
+
+@pytest.mark.parametrize('path', MODULES, ids=module_name)
+def test_module_imports_only_what_stands_in_the_order(path):
+    module = module_name(path)
+    names = set(foreign(imported_names(ast.parse(path.read_text()))))
+    refused = sorted(name for name in names if not may_import(module, name)) if names else []
+    assert not refused, f'{module} may import {rule_of(module)}, not {refused}'
+
+
+def test_the_order_refuses_what_design_refuses():
+    assert not may_import('engine.scheduler', 'torch')
+    assert not may_import('ros.node', 'torch')
+    assert not may_import('ros.node', 'models.pi05')
+    assert not may_import('bench.measure', 'ros.node')
+    assert may_import('ros.node', 'std_msgs.msg')
+
+
+@pytest.mark.parametrize(
+    'module, absent',
+    [
+        ('oxygen_ros.engine.scheduler', 'torch'),
+        ('oxygen_ros.policy', 'rclpy'),
+        ('oxygen_ros.ros.observation_buffer', 'torch'),
+        ('oxygen_ros.ros.observation_buffer', 'rclpy'),
+    ],
+)
+def test_import_does_not_load(module, absent):
+    code = f'import sys, {module}; sys.exit({absent!r} in sys.modules)'
+    assert subprocess.run([sys.executable, '-c', code], cwd=ROOT).returncode == 0

@@ -1,0 +1,57 @@
+"""The launch files, where the launch packages are installed."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+REASON = 'launch_ros is not installed: it comes with a ROS 2 distribution, not with the wheels'
+launch = pytest.importorskip('launch', reason=REASON)
+pytest.importorskip('launch_ros', reason=REASON)
+
+FOLDER = Path(__file__).resolve().parents[2] / 'launch'
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name.replace('.', '_'), FOLDER / name)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def start(module, **given):
+    """The actions that the launch file starts with these arguments."""
+    context = launch.LaunchContext()
+    for entity in module.generate_launch_description().entities:
+        if isinstance(entity, launch.actions.DeclareLaunchArgument):
+            default = ''.join(s.describe().strip("'") for s in entity.default_value or [])
+            context.launch_configurations[entity.name] = given.get(entity.name, default)
+    return module.start(context)
+
+
+@pytest.mark.parametrize('file', sorted(p.name for p in FOLDER.glob('*.launch.py')))
+def test_every_launch_file_describes_its_arguments(file):
+    description = load(file).generate_launch_description()
+    arguments = [
+        e for e in description.entities if isinstance(e, launch.actions.DeclareLaunchArgument)
+    ]
+    assert arguments and all(argument.description for argument in arguments)
+
+
+def test_only_arguments_that_were_given_beat_the_file(tmp_path):
+    file = tmp_path / 'p.yaml'
+    file.write_text('/**: {ros__parameters: {seed: 1}}')
+    module = load('oxygen.launch.py')
+    (node,) = start(module, params_file=str(file), robot='demo', autostart='Yes')
+    overrides = node._Node__parameters[-1]
+    shown = {''.join(s.text for s in key): value for key, value in overrides.items()}
+    assert set(shown) == {'robot', 'autostart'}
+    assert shown['autostart'] is True
+
+
+def test_a_bad_flag_or_file_is_named():
+    module = load('oxygen.launch.py')
+    with pytest.raises(ValueError, match="autostart is 'perhaps'"):
+        start(module, autostart='perhaps')
+    with pytest.raises(FileNotFoundError, match='/no/such'):
+        start(module, params_file='/no/such.yaml')

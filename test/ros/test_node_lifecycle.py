@@ -1,0 +1,184 @@
+"""Configure, activate, clean up; bad configurations; ends by signal. A process per case."""
+
+import signal
+
+import pytest
+from lifecycle_msgs.msg import State
+from lifecycle_msgs.srv import ChangeState, GetState
+from rcl_interfaces.srv import GetParameters, SetParameters
+from rclpy.parameter import Parameter
+from ros_harness import NodeProcess, Peer, poll
+from std_msgs.msg import String
+
+from oxygen_ros import msg
+
+# Another name keeps these nodes apart from the shared one.
+NAME = '/oxygen_b'
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a node with these parameters; killed at the end if the test has not ended it."""
+    processes = []
+
+    def begin(**parameters):
+        processes.append(
+            NodeProcess(tmp_path, node_name=NAME[1:], status_period_s=0.1, **parameters)
+        )
+        return processes[-1]
+
+    yield begin
+    for process in processes:
+        process.kill()
+
+
+@pytest.fixture
+def client():
+    """A peer that hears only the second node's status."""
+    peer = Peer(node_name=NAME[1:])
+    yield peer
+    peer.close()
+
+
+def transition(peer, label):
+    request = ChangeState.Request()
+    request.transition.label = label
+    return peer.call(ChangeState, f'{NAME}/change_state', request).success
+
+
+def state(peer):
+    return peer.call(GetState, f'{NAME}/get_state', GetState.Request()).current_state.id
+
+
+def set_parameter(peer, name, value):
+    request = SetParameters.Request(parameters=[Parameter(name, value=value).to_parameter_msg()])
+    return peer.call(SetParameters, f'{NAME}/set_parameters', request).results[0]
+
+
+def activate_when_loaded(peer):
+    peer.wait_for_state('inactive')
+    poll(lambda: peer.status().detail.startswith('configured'), 60, lambda: 'the load')
+    assert transition(peer, 'activate')
+
+
+def test_the_node_can_be_configured_by_hand_again_and_again(start, client, tiny_checkpoint):
+    node = start(checkpoint=str(tiny_checkpoint), robot='demo')
+    client.wait_for_state('inactive')
+    for _ in range(2):
+        assert state(client) == State.PRIMARY_STATE_UNCONFIGURED
+        assert set_parameter(client, 'action_rate_hz', 50).successful
+        assert transition(client, 'configure')
+        refused = set_parameter(client, 'action_rate_hz', 60)
+        assert not refused.successful and 'clean up first' in refused.reason
+        activate_when_loaded(client)
+        client.wait_for_state('waiting')
+        assert transition(client, 'deactivate')
+        assert transition(client, 'cleanup')
+    assert node.stop() == 0, node.log
+    assert 'Traceback' not in node.log
+
+
+BAD = [
+    ({'checkpoint': '/no/such/folder'}, '/no/such/folder'),
+    ({'checkpoint': ''}, 'checkpoint is empty'),
+    ({'robot': 'no_such_robot'}, 'no_such_robot'),
+    ({'robot': 'humanoid_upper_body'}, 'contract'),
+    ({'max_kv_mb': 1, 'max_new_tokens': 60000}, 'max_kv_mb'),
+]
+
+
+def test_bad_configurations_are_explained_and_mended_without_a_restart(
+    start, client, tiny_checkpoint
+):
+    good = {
+        'checkpoint': str(tiny_checkpoint),
+        'robot': 'demo',
+        'max_kv_mb': 64,
+        'max_new_tokens': 8,
+    }
+    # What cannot be set by a service can still be in the file.
+    node = start(**good, autostart=True, mode='fast')
+    assert "mode is 'fast'" in client.wait_for_state('failed').detail
+    assert set_parameter(client, 'mode', 'continuous').successful
+    for changed, named in BAD:
+        for name, value in {**good, **changed}.items():
+            assert set_parameter(client, name, value).successful
+        transition(client, 'configure')
+        client.wait_for_detail(named)
+        assert client.wait_for_state('failed') and named in node.log
+        assert state(client) == State.PRIMARY_STATE_UNCONFIGURED
+    for name, value in good.items():
+        assert set_parameter(client, name, value).successful
+    assert transition(client, 'configure')
+    client.wait_for_state('waiting')
+    assert node.stop() == 0, node.log
+
+
+def test_a_wrong_transition_or_parameter_does_not_end_the_node(start, client, tiny_checkpoint):
+    node = start(checkpoint=str(tiny_checkpoint), robot='demo', max_rowz=3, action_rate_hz=70)
+    client.wait_for_state('inactive')
+    assert not transition(client, 'activate')
+    assert not transition(client, 'no such transition')
+    assert not set_parameter(client, 'max_rows', 0).successful
+    read_only = set_parameter(client, 'autostart', True)
+    assert not read_only.successful
+    values = client.call(
+        GetParameters,
+        f'{NAME}/get_parameters',
+        GetParameters.Request(names=['action_rate_hz', 'max_rows']),
+    ).values
+    assert (values[0].integer_value, values[1].integer_value) == (70, 8)
+    assert 'unknown parameter max_rowz: did you mean max_rows?' in node.log
+    assert node.alive
+
+
+def test_an_instruction_is_heard_from_latched_and_from_volatile_publishers(
+    start, client, tiny_checkpoint
+):
+    client.instruction.publish(String(data='said before the node was there'))
+    start(checkpoint=str(tiny_checkpoint), robot='demo', autostart=True)
+    client.wait_for_state('waiting')
+    poll(lambda: 'instruction' not in client.status().detail, 10, lambda: 'the latched one')
+    client.node.destroy_publisher(client.instruction)
+    for label in ('deactivate', 'cleanup', 'configure'):
+        assert transition(client, label)
+    poll(lambda: 'instruction' in client.wait_for_state('waiting').detail, 60, lambda: 'none')
+    volatile = client.node.create_publisher(String, 'instruction', 1)
+
+    def heard():
+        volatile.publish(String(data='said now and then'))
+        return 'instruction' not in client.status().detail
+
+    poll(heard, 10, lambda: f'the volatile one, {client.status()}')
+
+
+@pytest.mark.parametrize(
+    ('number', 'moment'), [(signal.SIGINT, 'configure: done'), (signal.SIGTERM, 'activate: done')]
+)
+def test_a_signal_ends_the_node_cleanly_while_it_loads_or_waits(
+    start, tiny_checkpoint, number, moment
+):
+    node = start(checkpoint=str(tiny_checkpoint), robot='demo', autostart=True)
+    node.wait_for_log(moment)
+    assert node.stop(number, timeout=5) == 0, node.log
+    assert 'Traceback' not in node.log
+
+
+def test_a_signal_in_the_middle_of_answers_ends_the_node_cleanly(start, client, tiny_checkpoint):
+    node = start(
+        checkpoint=str(tiny_checkpoint), robot='demo', autostart=True, default_instruction='go on'
+    )
+    client.wait_for_state('waiting')
+    for i in range(4):  # random weights may end an answer at once
+        client.request.publish(
+            msg.LanguageRequest(
+                id=f'long-{i}', prompt='Tell a story.', max_tokens=250, temperature=1.0, seed=i
+            )
+        )
+    client.frames_until(
+        lambda: any(
+            len(client.answer(f'long-{i}')) > 2 and not client.ended(f'long-{i}') for i in range(4)
+        )
+    )
+    assert node.stop(timeout=5) == 0, node.log
+    assert 'Traceback' not in node.log

@@ -1,0 +1,147 @@
+"""The worker with the real policy, and with one that breaks."""
+
+import threading
+
+import numpy as np
+import pytest
+from ros_harness import poll
+
+from oxygen_ros.policy import Policy
+from oxygen_ros.ros.worker import Worker
+from oxygen_ros.types import ActionChunk, EngineStats, LanguageRequest, Observation, OxygenError
+
+
+class Told:
+    """A listener that keeps what it is told; the chunk callback can be held."""
+
+    def __init__(self):
+        self.infos, self.failures, self.outputs, self.drops = [], [], [], []
+        self.go = threading.Event()
+        self.go.set()
+
+    on_loaded = property(lambda self: self.infos.append)
+    on_failed = property(lambda self: self.failures.append)
+    on_token = property(lambda self: self.outputs.append)
+
+    def on_chunk(self, chunk):
+        self.outputs.append(chunk)
+        self.go.wait(30)
+
+    def on_dropped(self, reason, text):
+        self.drops.append(reason)
+
+    def chunks(self):
+        return [o for o in self.outputs if isinstance(o, ActionChunk)]
+
+
+def observation(stamp_ns, state_dim=7):
+    picture = np.full((48, 64, 3), 90, np.uint8)
+    return Observation({'base_0_rgb': picture}, np.zeros(state_dim, np.float32), 'go on', stamp_ns)
+
+
+def make_worker(make_policy, told, max_commands=8):
+    return Worker(make_policy, told, idle_period_s=0.02, max_commands=max_commands)
+
+
+@pytest.fixture
+def told():
+    return Told()
+
+
+@pytest.fixture
+def worker(tiny_checkpoint, told):
+    worker = make_worker(
+        lambda progress: Policy.from_checkpoint(tiny_checkpoint, progress=progress, cpu_threads=1),
+        told,
+    )
+    worker.start()
+    poll(lambda: told.infos or told.failures, 60, lambda: 'the load')
+    yield worker
+    told.go.set()
+    assert worker.stop(30)
+    assert worker.snapshot.state == 'stopped' and not told.failures
+
+
+def test_the_newest_frame_wins_and_the_replaced_are_counted(worker, told):
+    told.go.clear()
+    worker.observe(observation(1))
+    poll(told.chunks, 30, lambda: 'the first chunk')
+    for stamp_ns in (2, 3, 4):
+        worker.observe(observation(stamp_ns))
+    told.go.set()
+    poll(lambda: len(told.chunks()) == 2, 30, lambda: 'the second chunk')
+    assert [chunk.stamp_ns for chunk in told.chunks()] == [1, 4]
+    assert told.drops == ['frame_replaced', 'frame_replaced']
+
+
+def test_words_go_on_without_frames_and_chunks_come_before_words(worker, told):
+    worker.submit(LanguageRequest('a', prompt='Tell a story.', max_tokens=20))
+    worker.observe(observation(1))
+    last = poll(
+        lambda: told.outputs and getattr(told.outputs[-1], 'final', False) and told.outputs[-1],
+        30,
+        lambda: 'the end of the answer',
+    )
+    assert last.request_id == 'a' and last.stamp_ns == 1
+    assert isinstance(told.outputs[0], ActionChunk)
+
+
+def test_a_frame_the_policy_refuses_is_counted_and_the_next_is_answered(worker, told):
+    worker.observe(observation(1, state_dim=3))
+    poll(lambda: told.drops == ['frame_refused'], 30, lambda: 'the count')
+    worker.observe(observation(2))
+    poll(told.chunks, 30, lambda: 'a chunk')
+
+
+def test_an_inbox_that_is_full_refuses_and_does_not_grow(worker, told):
+    told.go.clear()
+    worker.observe(observation(1))
+    poll(told.chunks, 30, lambda: 'a chunk')
+    taken = [worker.submit(LanguageRequest(f'r{i}')) for i in range(12)]
+    assert taken == [True] * 8 + [False] * 4
+    assert not worker.cancel('r1')
+    worker.reset()
+
+
+def test_a_load_that_fails_is_told(told):
+    def make(progress):
+        raise OxygenError('checkpoint x: no such folder')
+
+    worker = make_worker(make, told)
+    worker.start()
+    poll(lambda: told.failures, 30, lambda: 'the failure')
+    assert told.failures == ['checkpoint x: no such folder']
+    assert worker.snapshot.state == 'failed' and worker.stop(30)
+
+
+def test_a_load_can_be_stopped_between_two_steps_of_its_progress(told):
+    loading = threading.Event()
+
+    def make(progress):
+        loading.set()
+        while True:
+            progress(0.5)
+
+    worker = make_worker(make, told)
+    worker.start()
+    assert loading.wait(30)
+    assert worker.stop(30) and worker.snapshot.state == 'stopped'
+
+
+class Broken:
+    """A policy whose step raises what nobody expects."""
+
+    info = stats = EngineStats()
+    idle = False
+
+    def step(self):
+        raise ZeroDivisionError('deep inside')
+
+
+def test_a_policy_that_breaks_ends_the_worker_with_its_traceback(told):
+    worker = make_worker(lambda progress: Broken(), told)
+    worker.start()
+    poll(lambda: told.failures, 30, lambda: 'the failure')
+    assert 'ZeroDivisionError: deep inside' in told.failures[0]
+    assert 'Traceback' in told.failures[0]
+    assert worker.snapshot.state == 'failed' and worker.stop(30)

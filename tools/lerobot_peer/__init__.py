@@ -1,0 +1,1 @@
+"""LeRobot's own pi0.5 in an environment of its own, asked over pipes."""
