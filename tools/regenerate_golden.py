@@ -137,6 +137,8 @@ def _difference(name: str, found: np.ndarray, wanted: np.ndarray) -> tuple[float
         return np.inf, np.inf
     relative, absolute = next(limit for pattern, limit in TOLERANCES if pattern.search(name))
     away = np.abs(found.astype(np.float64) - wanted.astype(np.float64))
+    if not np.isfinite(away).all():
+        return np.inf, np.inf
     allowed = absolute + relative * np.abs(wanted.astype(np.float64))
     share = np.divide(away, allowed, out=np.where(away > 0, np.inf, 0.0), where=allowed > 0)
     return float(away.max()), float(share.max())

@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = 'oxygen_ros'
 REQUIREMENTS = ('base', 'models', 'build', 'dev')
 STEPS = 5
-# What a sourced ROS 2 leaves in a shell, and what would lead Python past the environment. The first
-# is the wheels' own mark that LD_LIBRARY_PATH is set; a Python without it restarts with it set.
+# What a sourced ROS 2 leaves in a shell, and what would lead Python past the environment. The
+# first is the wheels' mark that LD_LIBRARY_PATH is set; a Python without it restarts with it set.
 FOREIGN_VARIABLES = (
     '_ROS_WHEELS_BOOTSTRAP_COMPLETE',
     'AMENT_PREFIX_PATH',

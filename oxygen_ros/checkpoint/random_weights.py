@@ -16,6 +16,9 @@ _HEAD_GAIN = 4.0  # spread of the logits: a clear best word at temperature 0, va
 _UNSPOKEN = 0.05  # size of the rows of tokens that shall never be said
 _ENDING = 1.6  # size of <eos>'s row: answers of a few dozen tokens
 _DENOISE = 2.0  # how strongly the action head pulls its noise towards zero
+# Without a bias the expert's first norm would blow up actions that are nearly zero, and ten
+# steps would make a rounding error a thousand times larger; trained networks do not do that.
+_ACTION_BIAS = 0.5
 # Standard deviation of a product's output per unit of input, first match wins.
 _GAINS = (
     # Attention that picks and adds much, or answers turn in circles.
@@ -52,6 +55,8 @@ class RandomWeights:
         if name.endswith('.dense.bias'):
             scale_shift = torch.zeros(shape[0] // 3 * 2, dtype=self.dtype)
             return torch.cat([scale_shift, torch.ones(shape[0] // 3, dtype=self.dtype)])  # gate
+        if name == 'action_in_proj.bias':
+            return self._normal(name, shape, _ACTION_BIAS)
         if len(shape) == 1:
             return self._vector(name, shape)
         gain = next(gain for pattern, gain in _GAINS if pattern.search(name))

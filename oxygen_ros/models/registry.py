@@ -9,7 +9,14 @@ from typing import Any
 
 import torch
 
-from oxygen_ros.checkpoint import CheckpointInfo, Layout, iter_tensors, load_into, tensor_shapes
+from oxygen_ros.checkpoint import (
+    CheckpointInfo,
+    Layout,
+    check_tensors,
+    iter_tensors,
+    load_into,
+    tensor_shapes,
+)
 from oxygen_ros.checkpoint.arch import LM_HEAD
 from oxygen_ros.models.base import ModelSpec, VLAModel
 from oxygen_ros.models.pi05 import Pi05, Pi05Options, model_spec, work_bytes
@@ -75,6 +82,7 @@ def _max_prefix(info: Layout) -> int:
 def _load_pi05(
     info: CheckpointInfo, device: torch.device, dtype: torch.dtype, progress: Progress
 ) -> Family:
+    check_tensors(info, tensor_shapes(info.arch))  # names what is wrong before memory is taken
     processor = Pi05Processor(info)
     model = Pi05(info.arch, _pi05_options(info), device, dtype)
     if info.tied_head:

@@ -110,6 +110,17 @@ def test_actions_are_of_unit_scale_and_depend_on_the_frame(tiny):
     assert normalised.std(axis=0).mean() > 0.05
 
 
+def test_a_small_change_stays_small_through_all_steps(tiny):
+    """Else two right implementations would differ by much, as rounding errors do."""
+    policy = Policy.from_checkpoint(tiny)
+    noise = np.random.default_rng(0).standard_normal((2, 6, 32)).astype(np.float32)
+    for number in range(4):
+        seen = observation(policy, number)
+        first = policy.act(seen, noise[0]).actions
+        second = policy.act(seen, noise[0] + 1e-4 * noise[1]).actions
+        assert 0.0 < np.abs(first - second).max() < 1e-3
+
+
 def test_answers_are_words_that_vary(tiny):
     policy = Policy.from_checkpoint(tiny)
     requests = [

@@ -21,7 +21,7 @@ ORDER = {
     'engine.kv_size': 'engine.request models.base types',  # models.base: for type checkers alone
     'engine.request': 'types',
     'engine.scheduler': 'engine.budget engine.kv_ledger engine.request types',
-    'engine': 'engine models.base models.kv types numpy torch',
+    'engine': 'engine models.base models.guidance models.kv types numpy torch',
     'models': 'models types numpy torch transformers',
     'models.pi05': 'models checkpoint.arch processing.pi05 types numpy torch transformers',
     # Where a checkpoint meets the model and the processor of its family.

@@ -5,6 +5,7 @@ Standard library only: both environments import this.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -22,18 +23,18 @@ class Worker:
     """A process that does one thing at a time and is idle in between."""
 
     def __init__(self, command: list[str], variables: Mapping[str, str]) -> None:
+        pipe = subprocess.PIPE
+        # Without buffers, so that nothing is left to be written to a worker that has ended.
         self._process = subprocess.Popen(
-            command, env=dict(variables), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, bufsize=0, env=dict(variables), stdin=pipe, stdout=pipe
         )
 
     def ask(self, what: str, **values: Any) -> dict[str, Any]:
         """Have something done and wait for the answer. Raises WorkerFailed."""
         assert self._process.stdin and self._process.stdout
-        try:
-            self._process.stdin.write(json.dumps({'what': what, **values}) + '\n')
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it has ended: the empty answer below says so
+        request = json.dumps({'what': what, **values}) + '\n'
+        with contextlib.suppress(BrokenPipeError):  # the empty answer says that it has ended
+            self._process.stdin.write(request.encode())
         line = self._process.stdout.readline()
         if not line:
             raise WorkerFailed(f'{what}: the worker ended with code {self._process.wait()}')
