@@ -6,6 +6,8 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 import torch
 
@@ -15,6 +17,8 @@ from oxygen_ros.engine.request import FrameState, RequestState
 from oxygen_ros.engine.scheduler import Decode
 from oxygen_ros.models.pi05 import Pi05
 from oxygen_ros.types import LanguageRequest
+
+Result = TypeVar('Result')
 
 
 @dataclass
@@ -32,7 +36,7 @@ class Session:
 
     def __init__(self, model: Pi05, setting: Setting, mode: str) -> None:
         budget = setting.budget if mode == 'continuous' else 'unlimited'
-        self.engine = build_engine(model, setting, mode, time.monotonic_ns, budget)
+        self.engine = build_engine(model, setting, mode, budget)
         self._setting = setting
         self._inputs = [make_inputs(model, setting, number) for number in range(3)]
         spec = model.spec
@@ -103,9 +107,9 @@ class Phases:
         steps = self._setting.denoise_steps
         self._timed('act', lambda: self._model.act(prefilled, window, self._noise, steps).cpu())
         for count, plan in self._steps.items():
-            self._timed(f'decode_{count}', lambda plan=plan: self._runner.decode(plan))
+            self._timed(f'decode_{count}', partial(self._runner.decode, plan))
 
-    def _timed(self, name: str, call: Callable):  # noqa: ANN202
+    def _timed(self, name: str, call: Callable[[], Result]) -> Result:
         began = time.perf_counter_ns()
         result = call()
         if torch.cuda.is_available():

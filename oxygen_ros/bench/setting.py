@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import time
 from dataclasses import dataclass
 
 import torch
@@ -61,11 +63,11 @@ def build_model(setting: Setting) -> Pi05:
     return model
 
 
-def build_engine(model: Pi05, setting: Setting, mode: str, clock, budget: str | int) -> Engine:  # noqa: ANN001
+def build_engine(model: Pi05, setting: Setting, mode: str, budget: str | int) -> Engine:
     """An engine of one mode on a model that several engines share."""
     limits = Limits(max(setting.rows, 1) + 1, 64, 0, setting.tokens)
     return Engine(
-        model, mode, make_budget(budget), limits, setting.denoise_steps, 2**40, clock
+        model, mode, make_budget(budget), limits, setting.denoise_steps, 2**40, time.monotonic_ns
     )
 
 
@@ -81,8 +83,6 @@ def make_inputs(model: Pi05, setting: Setting, number: int) -> Pi05Inputs:
 
 def _check_fits(arch: Pi05Arch, dtype: torch.dtype) -> None:
     """Refuse a model that is larger than the machine's memory, before it is built."""
-    import os
-
     needed = sum(torch.Size(shape).numel() for shape in tensor_shapes(arch).values())
     needed *= dtype.itemsize
     there = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')

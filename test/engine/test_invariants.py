@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from conftest import MODES, answers, ask, drain
+from asking import MODES, answers, ask, drain
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from oxygen_ros.engine.scheduler import Decode

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from conftest import MODES, answers, ask, drain
+from asking import MODES, answers, ask, drain
 
 from oxygen_ros.engine.sampler import Sampler
 from oxygen_ros.types import FrameDropped, LanguageRequest, Observation, OxygenError, Reason

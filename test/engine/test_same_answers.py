@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from conftest import MODES, answers, ask, drain
+from asking import MODES, answers, ask, drain
 from transformers import GemmaConfig, GemmaModel
 
 # six frames with prefixes of different lengths, one masked camera, prompts of 0 to 4 words

@@ -1,7 +1,7 @@
 """Tasks that ask by themselves: how often, of which frame, and with how many pending."""
 
 import pytest
-from conftest import drain
+from asking import answers, ask, drain
 
 from oxygen_ros.tasks import TaskRule, TaskSchedule
 from oxygen_ros.types import OxygenError
@@ -62,8 +62,6 @@ def test_the_policy_asks_each_due_frame_and_names_it(make_policy, observation):
 
 
 def test_the_tasks_prompt_serves_a_request_without_one(make_policy, observation):
-    from conftest import answers, ask
-
     rule = TaskRule('subtask', prompt='open the drawer')
     policy = make_policy(tasks=(rule,))
     requests = [
