@@ -86,7 +86,7 @@ class Phases:
         self._setting = setting
         self._frame = FrameState(0, 0, make_inputs(model, setting, 0), None)
         self._noise = torch.randn(model.spec.horizon, model.spec.action_dim)
-        self.times: dict[str, list[float]] = {'prefill': [], 'act': []}
+        self.times: dict[str, list[float]] = {}
         self._steps = {count: self._plan(count) for count in rows}
 
     def _plan(self, count: int) -> Decode:
@@ -98,6 +98,11 @@ class Phases:
             state.row, state.length, state.tokens = row, length, [5]
             states.append(state)
         return Decode(tuple(states))
+
+    def warm_up(self) -> None:
+        """Run every phase once and forget the times."""
+        self.run()
+        self.times.clear()
 
     @torch.no_grad()
     def run(self) -> None:
