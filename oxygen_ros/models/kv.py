@@ -15,11 +15,37 @@ from transformers import AttentionInterface, Cache
 ATTENTION = 'oxygen_pool'
 
 
-class KVWindow(Cache):
+class _PoolCache(Cache):
+    """Rows of the pool behind transformers' Cache interface; owns nothing."""
+
+    def __init__(self, keys: list[torch.Tensor], values: list[torch.Tensor], rows: slice) -> None:
+        super().__init__(layers=[])
+        self.rows = rows
+        self._keys, self._values = keys, values
+
+    def update(
+        self,
+        key_states: torch.Tensor,
+        value_states: torch.Tensor,
+        layer_idx: int,
+        *_: Any,
+        **__: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Take new tokens [B, KV heads, n, D]; return what attention reads, with them."""
+        return (
+            self._take(self._keys[layer_idx], key_states),
+            self._take(self._values[layer_idx], value_states),
+        )
+
+    def _take(self, pool: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+
+class KVWindow(_PoolCache):
     """Some rows of the pool: where the next tokens go, and how far attention reads.
 
-    Owns nothing. Without slots (one row): n tokens go to start .. start + n. With slots [B, n]:
-    each token goes to its own slot. Reads slots 0 .. length of its rows, the new ones included.
+    Without slots (one row): n tokens go to start .. start + n. With slots [B, n]: each token goes
+    to its own slot. Reads slots 0 .. length of its rows, the new ones included, in place.
     """
 
     def __init__(
@@ -31,12 +57,9 @@ class KVWindow(Cache):
         start: int = 0,
         slots: torch.Tensor | None = None,
     ) -> None:
-        super().__init__(layers=[])
-        self.rows = rows
+        super().__init__(keys, values, rows)
         self.length = length
         self.start = start
-        self.slots = slots
-        self._keys, self._values = keys, values
         self._index: tuple[torch.Tensor, torch.Tensor] | None = None
         if slots is not None:
             row_numbers = torch.arange(rows.start, rows.stop, device=slots.device)
@@ -50,21 +73,7 @@ class KVWindow(Cache):
         """The same prefix for a forward whose gradient is wanted: the pool is left alone."""
         return PrefixView(self._keys, self._values, self.rows, self.start)
 
-    def update(
-        self,
-        key_states: torch.Tensor,
-        value_states: torch.Tensor,
-        layer_idx: int,
-        *_: Any,
-        **__: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Store [B, KV heads, n, D] and return views [B, KV heads, length, D] of the pool."""
-        return (
-            self._store(self._keys[layer_idx], key_states),
-            self._store(self._values[layer_idx], value_states),
-        )
-
-    def _store(self, pool: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    def _take(self, pool: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
         if self._index is None:
             pool[self.rows, :, self.start : self.start + new.shape[2]] = new
         else:
@@ -72,31 +81,17 @@ class KVWindow(Cache):
         return pool[self.rows, :, : self.length]
 
 
-class PrefixView(Cache):
+class PrefixView(_PoolCache):
     """The slots before `length` of one row, read only: new tokens are joined on, not stored."""
 
     def __init__(
         self, keys: list[torch.Tensor], values: list[torch.Tensor], rows: slice, length: int
     ) -> None:
-        super().__init__(layers=[])
-        self._keys, self._values, self._rows, self._length = keys, values, rows, length
+        super().__init__(keys, values, rows)
+        self._length = length
 
-    def update(
-        self,
-        key_states: torch.Tensor,
-        value_states: torch.Tensor,
-        layer_idx: int,
-        *_: Any,
-        **__: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Prefix and new tokens, [1, KV heads, length + n, D] each."""
-        return (
-            self._joined(self._keys[layer_idx], key_states),
-            self._joined(self._values[layer_idx], value_states),
-        )
-
-    def _joined(self, pool: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        return torch.cat([pool[self._rows, :, : self._length], new], dim=2)
+    def _take(self, pool: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        return torch.cat([pool[self.rows, :, : self._length], new], dim=2)
 
 
 def pool_attention(

@@ -247,16 +247,19 @@ def model_spec(arch: Pi05Arch, options: Pi05Options) -> ModelSpec:
     )
 
 
-def work_bytes(arch: Pi05Arch, longest_prefix: int, rows: int, value_bytes: int) -> int:
-    """About the bytes that a forward holds beside weights and KV: of the longest prefill.
+def work_bytes(arch: Pi05Arch, options: Pi05Options, rows: int, value_bytes: int) -> int:
+    """About the bytes that the longest forward holds beside weights and KV.
 
-    Gate, up and product of one gated MLP, a few copies of the hidden state, attention scores in
-    float32, and logits with their sorted copies for each row.
+    Of vision tower and language model: what a gated MLP makes and a few copies of the hidden
+    state; attention scores in float32; logits with their sorted copies for each row.
     """
-    hidden = longest_prefix * (3 * arch.lm_mlp + 8 * arch.lm_width) * value_bytes
-    scores = arch.heads * longest_prefix**2 * 4
+    patches = options.max_cameras * arch.tokens_per_camera
+    prefix = patches + options.max_prompt_tokens
+    vision = patches * (2 * arch.vision_mlp + 8 * arch.vision_width) * value_bytes
+    language = prefix * (3 * arch.lm_mlp + 8 * arch.lm_width) * value_bytes
+    scores = arch.heads * prefix**2 * 4
     logits = rows * arch.vocab_size * (value_bytes + 4 * 4)
-    return hidden + scores + logits
+    return vision + language + scores + logits
 
 
 def _gemma(arch: Pi05Arch, which: str) -> GemmaConfig:

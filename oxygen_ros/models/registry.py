@@ -109,13 +109,13 @@ def _pi05_options(info: Layout) -> Pi05Options:
 
 
 def _pi05_footprint(info: Layout, rows: int, value_bytes: int) -> Footprint:
-    spec = model_spec(info.arch, _pi05_options(info))
+    options = _pi05_options(info)
     tensors = tensor_shapes(info.arch)
     values = sum(math.prod(shape) for shape in tensors.values())
     if info.tied_head:
         values -= math.prod(tensors[LM_HEAD])
-    work = work_bytes(info.arch, spec.max_prefix, rows, value_bytes)
-    return Footprint(spec, tensors, values * value_bytes, work)
+    work = work_bytes(info.arch, options, rows, value_bytes)
+    return Footprint(model_spec(info.arch, options), tensors, values * value_bytes, work)
 
 
 @dataclass(frozen=True)
