@@ -6,7 +6,7 @@ own modules; the expert's layers hold transformers' attention and MLP between ad
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from oxygen_ros.checkpoint.arch import Pi05Arch
 from oxygen_ros.models.base import ModelSpec, Prefilled
 from oxygen_ros.models.guidance import Guide, guided_velocity
 from oxygen_ros.models.kv import ATTENTION, KVWindow, PrefixView
-from oxygen_ros.models.pi05_expert import CACHE, Expert, flow_times, time_embedding
+from oxygen_ros.models.pi05_expert import CACHE, Expert, Modulation, flow_times, time_embedding
 from oxygen_ros.processing.pi05 import Pi05Inputs
 
 _EOS = 1  # PaliGemma's <eos>
@@ -72,7 +72,7 @@ class Pi05(nn.Module):
         self.to(dtype)
         self._restore_buffers(lm_config)
         self.requires_grad_(False).eval()
-        self._modulations: dict[int, list[list[torch.Tensor]]] = {}
+        self._modulations: dict[int, list[tuple[Modulation, ...]]] = {}
 
     def _restore_buffers(self, config: GemmaConfig) -> None:
         """Buffers that no checkpoint holds: to_empty() left them undefined."""
@@ -204,7 +204,7 @@ class Pi05(nn.Module):
     def _velocity(
         self,
         actions: torch.Tensor,
-        modulations: list[torch.Tensor],
+        modulations: Sequence[Modulation],
         rope: tuple[torch.Tensor, torch.Tensor],
         kv: KVWindow | PrefixView,
     ) -> torch.Tensor:
@@ -213,11 +213,11 @@ class Pi05(nn.Module):
         for index, layer in enumerate(self.expert.layers):
             pair = (modulations[2 * index], modulations[2 * index + 1])
             hidden = layer(hidden, pair, rope, kv)
-        hidden, _ = self.expert.norm(hidden, modulations[-1])
+        hidden = self.expert.norm(hidden, modulations[-1])
         return self.action_out_proj(hidden).float()
 
-    def _modulation(self, steps: int) -> list[list[torch.Tensor]]:
-        """Modulations [3 * W] of each step and norm; they depend on the flow time alone."""
+    def _modulation(self, steps: int) -> list[tuple[Modulation, ...]]:
+        """Modulations of each step and norm, computed once: they depend on the flow time alone."""
         if steps not in self._modulations:
             times = flow_times(steps, self.options.time_rule)
             embedded = time_embedding(
@@ -225,10 +225,8 @@ class Pi05(nn.Module):
             ).to(self.device, self.dtype)
             silu = nn.functional.silu
             condition = silu(self.time_mlp_out(silu(self.time_mlp_in(embedded))))  # [steps, W]
-            per_norm = [norm.dense(condition).float() for norm in self.expert.norms()]
-            self._modulations[steps] = [
-                [modulation[step] for modulation in per_norm] for step in range(steps)
-            ]
+            per_norm = [norm.modulations(condition) for norm in self.expert.norms()]
+            self._modulations[steps] = list(zip(*per_norm, strict=True))
         return self._modulations[steps]
 
 

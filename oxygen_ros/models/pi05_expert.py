@@ -22,6 +22,9 @@ CACHE = (
     else 'past_key_values'
 )
 
+# 1 + scale and shift in float32, gate in the model's dtype: each [W], of one flow time
+Modulation = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
 
 class AdaRMSNorm(nn.Module):
     """RMSNorm whose scale, shift and gate come from the flow time (openpi gemma.py, RMSNorm)."""
@@ -31,14 +34,17 @@ class AdaRMSNorm(nn.Module):
         self.eps = eps
         self.dense = nn.Linear(width, 3 * width)
 
-    def forward(
-        self, hidden: torch.Tensor, modulation: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Hidden [B, H, W], modulation [3 * W] in float32 -> normed [B, H, W], gate [W]."""
-        scale, shift, gate = modulation.chunk(3)
+    def modulations(self, condition: torch.Tensor) -> list[Modulation]:
+        """What forward() needs for each flow time of condition [steps, W]."""
+        scale, shift, gate = self.dense(condition).float().chunk(3, dim=-1)
+        return list(zip(1 + scale, shift, gate.to(condition.dtype), strict=True))
+
+    def forward(self, hidden: torch.Tensor, modulation: Modulation) -> torch.Tensor:
+        """Hidden [B, H, W] -> the same, normed; the caller applies the gate."""
+        scale, shift, _ = modulation
         exact = hidden.float()
         normed = exact * torch.rsqrt(exact.square().mean(-1, keepdim=True) + self.eps)
-        return (normed * (1 + scale) + shift).to(hidden.dtype), gate.to(hidden.dtype)
+        return (normed * scale + shift).to(hidden.dtype)
 
 
 class ExpertLayer(nn.Module):
@@ -54,16 +60,17 @@ class ExpertLayer(nn.Module):
     def forward(
         self,
         hidden: torch.Tensor,
-        modulations: tuple[torch.Tensor, torch.Tensor],
+        modulations: tuple[Modulation, Modulation],
         rope: tuple[torch.Tensor, torch.Tensor],
         kv: KVWindow | PrefixView,
     ) -> torch.Tensor:
         """Hidden [B, H, W] -> the same; all H tokens see the prefix and each other."""
-        normed, gate = self.input_layernorm(hidden, modulations[0])
+        (*_, attention_gate), (*_, mlp_gate) = modulations
+        normed = self.input_layernorm(hidden, modulations[0])
         mixed, _ = self.self_attn(normed, position_embeddings=rope, **{CACHE: kv})
-        hidden = hidden + mixed * gate
-        normed, gate = self.post_attention_layernorm(hidden, modulations[1])
-        return hidden + self.mlp(normed) * gate
+        hidden = hidden + mixed * attention_gate
+        normed = self.post_attention_layernorm(hidden, modulations[1])
+        return hidden + self.mlp(normed) * mlp_gate
 
 
 class Expert(nn.Module):
