@@ -63,9 +63,14 @@ def build_model(setting: Setting) -> Pi05:
     return model
 
 
-def build_engine(model: Pi05, setting: Setting, mode: str, budget: str | int) -> Engine:
-    """An engine of one mode on a model that several engines share."""
-    limits = Limits(max(setting.rows, 1) + 1, 64, 0, setting.tokens)
+def build_engine(
+    model: Pi05, setting: Setting, mode: str, budget: str | int, longest: int = 1
+) -> Engine:
+    """An engine of one mode on a model that several engines share.
+
+    longest: of an answer, in times of the setting's tokens.
+    """
+    limits = Limits(max(setting.rows, 1) + 1, 64, 0, longest * max(setting.tokens, 1))
     return Engine(
         model, mode, make_budget(budget), limits, setting.denoise_steps, 2**40, time.monotonic_ns
     )

@@ -106,7 +106,8 @@ def _say(
     out: Path | None,
 ) -> None:
     """The table for people, the same as JSON for programs."""
-    heading = f'oxygen_check: checkpoint {values["checkpoint"]}, robot {contract.robot} ({contract.path})'
+    robot = f'robot {contract.robot} ({contract.path})'
+    heading = f'oxygen_check: checkpoint {values["checkpoint"]}, {robot}'
     report = {
         'schema': SCHEMA,
         'fits': all(finding.verdict is not Verdict.MISFIT for finding in findings),

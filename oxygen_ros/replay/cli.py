@@ -128,8 +128,10 @@ def _run(bag: Bag, sources: Sources, runner: Runner) -> None:
             bar.update()
     ended = runner.finish()
     if ended:
-        print(f'note: {ended} language requests outlived the bag and were run to their end',
-              file=sys.stderr)
+        print(
+            f'note: {ended} language requests outlived the bag and were run to their end',
+            file=sys.stderr,
+        )
 
 
 def _say(report: dict[str, Any], duration_s: float, wall_s: float) -> None:

@@ -79,9 +79,7 @@ def _dump(value: object) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
 
 
-def _settings(
-    contract: Contract, values: Mapping[str, Any], info: PolicyInfo
-) -> dict[str, Any]:
+def _settings(contract: Contract, values: Mapping[str, Any], info: PolicyInfo) -> dict[str, Any]:
     return {
         'parameters': dict(values),
         'effective': dict(info.effective),

@@ -143,9 +143,7 @@ class Runner:
         except OxygenError as error:
             self._drop('frame_refused', source.slot, str(error))
             return
-        self.frames.append(
-            Frame(number, now_ns, observation.stamp_ns, tuple(observation.images))
-        )
+        self.frames.append(Frame(number, now_ns, observation.stamp_ns, tuple(observation.images)))
         self._work()
 
     def _on_state(self, source: Source, msg: Any) -> None:

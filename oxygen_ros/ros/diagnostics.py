@@ -1,4 +1,4 @@
-"""What the node tells about itself: rates, ~/status, /diagnostics."""
+"""What the node tells about itself: rates, counts, ~/status."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import math
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+import numpy as np
 
 from oxygen_ros import msg
 from oxygen_ros.ros.messages import key_values, time_msg
+from oxygen_ros.ros.observation_buffer import InputState
 from oxygen_ros.ros.parameters import Value
 from oxygen_ros.types import EngineStats
 
@@ -42,6 +43,31 @@ class Meter:
         oldest = time.monotonic() - 1.0
         while self._events and self._events[0][0] < oldest:
             self._events.popleft()
+
+
+class Spread:
+    """Percentiles of the last 2048 values. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: deque[float] = deque(maxlen=2048)
+
+    def add(self, value: float) -> None:
+        """One more value."""
+        with self._lock:
+            self._values.append(value)
+
+    def percentiles(self) -> dict[str, float]:
+        """p50, p95, p99 and max; empty without values."""
+        with self._lock:
+            values = np.array(self._values)
+        if not values.size:
+            return {}
+        found = (*np.percentile(values, (50, 95, 99)), values.max())
+        return {
+            name: round(float(value), 3)
+            for name, value in zip(('p50', 'p95', 'p99', 'max'), found, strict=True)
+        }
 
 
 class Drops:
@@ -84,7 +110,10 @@ class Rates:
 
 @dataclass(frozen=True)
 class Report:
-    """One moment of the node, from which both messages are made."""
+    """One moment of the node, from which both messages are made.
+
+    robot, inputs and stream (the action stream's state) are empty while the node is not active.
+    """
 
     now_ns: int
     state: str
@@ -94,6 +123,10 @@ class Report:
     effective: Mapping[str, str]
     dropped: Mapping[str, int]
     missed_ticks: int
+    robot: str = ''
+    inputs: Sequence[InputState] = ()
+    stream: str = ''
+    overhead_ms: Mapping[str, float] = field(default_factory=dict)
 
 
 def status_msg(report: Report, rates: Rates) -> msg.EngineStatus:
@@ -136,38 +169,3 @@ def status_msg(report: Report, rates: Rates) -> msg.EngineStatus:
 def budget_left(stats: EngineStats) -> int:
     """Decode steps the current frame may still use, -1 unlimited."""
     return -1 if stats.budget_steps < 0 else max(stats.budget_steps - stats.budget_used, 0)
-
-
-def diagnostics_msg(report: Report, status: msg.EngineStatus, name: str) -> DiagnosticArray:
-    """One entry for the robot's monitor: OK when serving or inactive, WARN, ERROR when failed."""
-    level = {
-        'serving': DiagnosticStatus.OK,
-        'inactive': DiagnosticStatus.OK,
-        'failed': DiagnosticStatus.ERROR,
-    }.get(report.state, DiagnosticStatus.WARN)
-    if report.state == 'serving' and report.detail:
-        level = DiagnosticStatus.WARN
-    message = f'{report.state}: {report.detail}' if report.detail else report.state
-    shown = {
-        'frames_per_s': status.frames_per_s,
-        'actions_per_s': status.actions_per_s,
-        'action_stream_hz': status.action_stream_hz,
-        'tokens_per_s': status.tokens_per_s,
-        'camera_to_chunk_ms': round(status.camera_to_chunk_ms, 1),
-        'rows': status.rows,
-        'queued': status.queued,
-        'kv_bytes': status.kv_bytes,
-        'budget_left': status.budget_left,
-        'missed_ticks': report.missed_ticks,
-        **{f'dropped {reason}': count for reason, count in report.dropped.items()},
-    }
-    entry = DiagnosticStatus(
-        level=level,
-        name=f'{name}: engine',
-        message=message,
-        hardware_id=name,
-        values=key_values(shown),
-    )
-    array = DiagnosticArray(status=[entry])
-    array.header.stamp = time_msg(report.now_ns)
-    return array

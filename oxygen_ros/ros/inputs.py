@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -112,6 +113,7 @@ class Inputs:
         return self._node.get_clock().now().nanoseconds
 
     def _on_image(self, camera: Camera, convert: Convert, message: Any) -> None:
+        arrived_s = time.monotonic()
         try:
             rgb = convert(message)
         except ConversionError as error:
@@ -121,7 +123,7 @@ class Inputs:
             camera.slot, rgb, stamp_ns(message.header), self._now_ns()
         )
         if observation is not None:
-            self._worker.observe(observation)
+            self._worker.observe(observation, arrived_s)
 
     def _on_joint_state(self, message: JointState) -> None:
         state = self._contract.state

@@ -22,7 +22,8 @@ from std_srvs.srv import Trigger
 
 from oxygen_ros import msg
 from oxygen_ros.ros import parameters, process, qos
-from oxygen_ros.ros.diagnostics import Rates, Report, diagnostics_msg, status_msg
+from oxygen_ros.ros.diagnostics import Rates, Report, status_msg
+from oxygen_ros.ros.health import Health
 from oxygen_ros.ros.parameters import Value, number
 from oxygen_ros.ros.session import Session
 from oxygen_ros.types import EngineStats, OxygenError
@@ -47,6 +48,7 @@ class OxygenNode(LifecycleNode):
         for warning in parameters.declare(self):
             self.get_logger().warning(warning)
         self.add_on_set_parameters_callback(self._on_set_parameters)
+        self._health = Health(self.get_fully_qualified_name())
         self._status = self.create_publisher(msg.EngineStatus, '~/status', qos.STATUS)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', qos.DIAGNOSTICS)
         self.create_service(Trigger, '~/reset', self._on_reset)
@@ -205,10 +207,14 @@ class OxygenNode(LifecycleNode):
             session.effective if session else {},
             session.dropped() if session else {},
             session.missed_ticks if session else 0,
+            session.contract.robot if session else '',
+            session.inputs() if session else (),
+            session.stream_state if session else '',
+            session.overhead_ms if session else {},
         )
         status = status_msg(report, session.rates if session else Rates())
         self._status.publish(status)
-        self._diagnostics.publish(diagnostics_msg(report, status, self.get_fully_qualified_name()))
+        self._diagnostics.publish(self._health.message(report, status))
 
 
 def main(args: list[str] | None = None) -> int:

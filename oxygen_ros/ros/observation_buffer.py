@@ -31,6 +31,24 @@ class _Slot:
     arrival_ns: int | None = None
     last_ns: int | None = None
     fresh: bool = False
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class InputState:
+    """How one input is doing. name: 'camera <slot>' or 'joint state'.
+
+    count: messages with a stamp that was new. age_s: since the last of them arrived; stamp_age_s:
+    since its stamp; None before the first. limit_s: the age at which it is stale.
+    """
+
+    name: str
+    topic: str
+    required: bool
+    count: int
+    age_s: float | None
+    stamp_age_s: float | None
+    limit_s: float
 
 
 class ObservationBuffer:
@@ -56,6 +74,7 @@ class ObservationBuffer:
         self._state: np.ndarray | None = None
         self._state_stamp_ns = 0
         self._state_arrival_ns: int | None = None
+        self._state_count = 0
         self._instruction = contract.instruction.default
         self.used = 0
         self.dropped: Counter[str] = Counter()
@@ -78,6 +97,7 @@ class ObservationBuffer:
         replaced = entry.fresh
         entry.rgb, entry.stamp_ns, entry.arrival_ns = rgb, stamp_ns, arrival_ns
         entry.last_ns, entry.fresh = stamp_ns, True
+        entry.count += 1
         if not entry.camera.required:
             self.dropped['superseded'] += replaced
             return None
@@ -91,6 +111,7 @@ class ObservationBuffer:
             self.dropped['repeated_joint_state'] += 1
             return
         self._state, self._state_stamp_ns, self._state_arrival_ns = vector, stamp_ns, arrival_ns
+        self._state_count += 1
 
     def set_instruction(self, text: str) -> None:
         """The task from the next observation on."""
@@ -116,6 +137,32 @@ class ObservationBuffer:
         if not self._instruction:
             missing.append(f'instruction on {self._contract.instruction.topic}: none yet')
         return missing
+
+    def inputs(self, now_ns: int) -> list[InputState]:
+        """Every camera and the joint state at now_ns (the clock of the arrivals)."""
+        found = [
+            InputState(
+                f'camera {entry.camera.slot}',
+                entry.camera.topic,
+                entry.camera.required,
+                entry.count,
+                _since(entry.arrival_ns, now_ns),
+                _since(entry.last_ns, now_ns),
+                self._image_age_ns / 1e9,
+            )
+            for entry in self._slots.values()
+        ]
+        arrival_ns, stamp_ns = self._state_arrival_ns, self._state_stamp_ns or None
+        joints = InputState(
+            'joint state',
+            self._contract.state.topic,
+            True,
+            self._state_count,
+            _since(arrival_ns, now_ns),
+            _since(stamp_ns, now_ns),
+            self._state_age_ns / 1e9,
+        )
+        return [*found, joints]
 
     def _complete(self, replaced: bool, arrival_ns: int) -> Observation | None:
         """Apply the rule after a required camera's image came; replaced: over a fresh one."""
@@ -191,6 +238,10 @@ class ObservationBuffer:
         for entry in self._slots.values():
             entry.last_ns = entry.arrival_ns = None
         self._state, self._state_arrival_ns, self._state_stamp_ns = None, None, 0
+
+
+def _since(time_ns: int | None, now_ns: int) -> float | None:
+    return None if time_ns is None else (now_ns - time_ns) / 1e9
 
 
 def _ns(milliseconds: float) -> int:

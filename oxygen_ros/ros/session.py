@@ -16,7 +16,7 @@ from oxygen_ros.ros.contract import Contract, load_contract
 from oxygen_ros.ros.diagnostics import Drops, Rates
 from oxygen_ros.ros.inputs import Inputs
 from oxygen_ros.ros.joints import JointMap
-from oxygen_ros.ros.observation_buffer import ObservationBuffer
+from oxygen_ros.ros.observation_buffer import InputState, ObservationBuffer
 from oxygen_ros.ros.outputs import Outputs
 from oxygen_ros.ros.parameters import Value, number, policy_options, texts
 from oxygen_ros.ros.preflight import notes_of, preflight, refuse_misfits
@@ -86,6 +86,20 @@ class Session:
     def missed_ticks(self) -> int:
         """Ticks of the action stream that came too late, since activation."""
         return self._stream.missed_ticks if self._stream else 0
+
+    @property
+    def stream_state(self) -> str:
+        """What the action stream does, in words; empty while not active."""
+        return self._stream.state if self._stream else ''
+
+    @property
+    def overhead_ms(self) -> dict[str, float]:
+        """Percentiles of what the node adds around the engine, per answered frame."""
+        return self._worker.overhead_ms.percentiles()
+
+    def inputs(self) -> list[InputState]:
+        """Cameras and joint state; empty while not active."""
+        return self._buffer.inputs(self._now_ns()) if self._stream else []
 
     def activate(self) -> None:
         """Begin to serve. Raises OxygenError while the weights are not loaded."""

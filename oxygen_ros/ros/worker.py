@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
+from oxygen_ros.ros.diagnostics import Spread
 from oxygen_ros.types import (
     ActionChunk,
     EngineStats,
@@ -83,6 +84,10 @@ class Worker:
         self._condition = threading.Condition()
         self._observation: Observation | None = None
         self._commands: deque[Command] = deque()
+        self._arrived_s = self._handed_s = 0.0  # of self._observation, on the steady clock
+        self._free_s = 0.0  # when the engine's last step ended
+        self._before = (-1, 0.0)  # number of the frame the engine has, s the node took before it
+        self.overhead_ms = Spread()  # what the node added around the engine, per answered frame
         self._stopping = False
         self._snapshot = Snapshot()
         self._thread = threading.Thread(target=self._run, name='oxygen_worker', daemon=True)
@@ -106,10 +111,15 @@ class Worker:
         with self._condition:
             return self._snapshot
 
-    def observe(self, observation: Observation) -> None:
-        """Hand in a frame; one that still waits is replaced and counted."""
+    def observe(self, observation: Observation, arrived_s: float | None = None) -> None:
+        """Hand in a frame; one that still waits is replaced and counted.
+
+        arrived_s: when the callback of its last message began, on the steady clock.
+        """
         with self._condition:
             replaced, self._observation = self._observation, observation
+            self._handed_s = time.monotonic()
+            self._arrived_s = self._handed_s if arrived_s is None else arrived_s
             self._condition.notify()
         if replaced is not None:
             self._listener.on_dropped('frame_replaced', '')
@@ -167,6 +177,7 @@ class Worker:
             if not answered or policy.idle:
                 self._take_frame(policy)
             outputs = policy.step()
+            self._free_s = time.monotonic()
             for output in outputs:
                 self._hand_out(output)
             answered = any(isinstance(output, ActionChunk) for output in outputs)
@@ -191,16 +202,22 @@ class Worker:
     def _take_frame(self, policy: Policy) -> None:
         with self._condition:
             observation, self._observation = self._observation, None
+            arrived_s, handed_s = self._arrived_s, self._handed_s
         if observation is None:
             return
+        waited_s = max(handed_s, self._free_s) - handed_s  # for the engine, which was busy
+        taken_s = time.monotonic() - arrived_s - waited_s
         try:
-            policy.observe(observation)
+            self._before = (policy.observe(observation), taken_s)
         except OxygenError as error:
             self._listener.on_dropped('frame_refused', str(error))
 
     def _hand_out(self, output: ActionChunk | FrameDropped | TokenDelta) -> None:
         if isinstance(output, ActionChunk):
             self._listener.on_chunk(output)
+            number, before_s = self._before
+            if number == output.frame:
+                self.overhead_ms.add((before_s + time.monotonic() - self._free_s) * 1e3)
         elif isinstance(output, FrameDropped):
             self._listener.on_dropped('frame_failed', f'frame {output.frame}: {output.problem}')
         else:

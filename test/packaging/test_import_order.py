@@ -130,8 +130,11 @@ def test_the_order_refuses_what_design_refuses():
     'module, absent',
     [
         ('oxygen_ros.engine.scheduler', 'torch'),
+        ('oxygen_ros.engine.kv_size', 'torch'),
         ('oxygen_ros.policy', 'rclpy'),
         ('oxygen_ros.ros.observation_buffer', 'torch'),
+        ('oxygen_ros.ros.preflight', 'torch'),
+        ('oxygen_ros.check.cli', 'rclpy'),
         ('oxygen_ros.ros.observation_buffer', 'rclpy'),
     ],
 )

@@ -27,9 +27,7 @@ def path(tmp_path_factory):
 def messages(path):
     with Bag(path) as bag:
         read = list(bag.messages([topic.name for topic in bag.topics]))
-    return {
-        topic: [m for m in read if m.topic == topic] for topic in {m.topic for m in read}
-    }
+    return {topic: [m for m in read if m.topic == topic] for topic in {m.topic for m in read}}
 
 
 def test_it_fits_the_demo_contract(path):
