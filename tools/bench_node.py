@@ -55,9 +55,7 @@ def main() -> int:
     parser.add_argument('--json', type=Path, help='where the numbers go')
     parser.add_argument('--seconds', type=float, default=60.0)
     parser.add_argument('--rate', type=float, default=30.0, help='of the cameras, in Hz')
-    parser.add_argument(
-        '--language', choices=('alternating', 'on', 'off'), default='alternating'
-    )
+    parser.add_argument('--language', choices=('alternating', 'on', 'off'), default='alternating')
     parser.add_argument('--set', action='append', default=[], metavar='NAME=VALUE')
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -76,9 +74,7 @@ def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     variables = node_setting.environment()
     os.environ.update(variables)
     with Processes(folder, variables) as processes, _listener() as listener:
-        processes.start(
-            'node', 'oxygen_ros.ros.node', '--ros-args', '--params-file', str(params)
-        )
+        processes.start('node', 'oxygen_ros.ros.node', '--ros-args', '--params-file', str(params))
         robot = ('--joints', *node_setting.JOINTS, '--rate', str(given.rate))
         processes.start('robot', 'robot_source', '--cameras', *node_setting.TOPICS, *robot)
         if not listener.wait_until_served(START_TIMEOUT_S):

@@ -1,6 +1,6 @@
 """A robot for measurements: cameras and joint states at a fixed rate, in a process of its own.
 
-    python tools/robot_source.py --cameras camera0 camera1 camera2 --joints a b c --rate 30
+python tools/robot_source.py --cameras camera0 camera1 camera2 --joints a b c --rate 30
 """
 
 from __future__ import annotations

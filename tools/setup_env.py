@@ -68,7 +68,7 @@ def setup(venv: Path, distro: str) -> None:
     check_python(sys.version_info)
     files = requirement_files(distro)
     packages = digest(files, sys.base_prefix, '{}.{}'.format(*sys.version_info), str(venv))
-    messages = digest(message_files(), packages)
+    messages = digest(message_files(), packages, *(file.name for file in launch_files()))
     lock = os.open(str(ROOT), os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a second make waits for the first
@@ -158,6 +158,11 @@ def message_files() -> 'list[Path]':
     """List what the installed files are made from, this script included."""
     files = [ROOT / 'CMakeLists.txt', ROOT / 'package.xml', Path(__file__).resolve()]
     return files + sorted((ROOT / 'scripts').iterdir()) + sorted((ROOT / 'msg').glob('*.msg'))
+
+
+def launch_files() -> 'list[Path]':
+    """List the launch files, which are linked one by one."""
+    return sorted((ROOT / 'launch').glob('*.launch.py'))
 
 
 def digest(files: 'list[Path]', *texts: str) -> str:
@@ -266,8 +271,12 @@ def link_tree(venv: Path) -> None:
     site = site_packages(venv)
     (site / PACKAGE / '__init__.py').unlink()
     (site / '{}.pth'.format(PACKAGE)).write_text('{}\n'.format(ROOT))
-    for name in ('config', 'launch'):
-        (venv / 'share' / PACKAGE / name).symlink_to(ROOT / name)
+    share = venv / 'share' / PACKAGE
+    (share / 'config').symlink_to(ROOT / 'config')
+    # Each by itself: `ros2 launch` does not look into linked folders.
+    (share / 'launch').mkdir()
+    for file in launch_files():
+        (share / 'launch' / file.name).symlink_to(file)
     folder = venv / 'lib' / PACKAGE
     folder.mkdir()
     for script in (ROOT / 'scripts').iterdir():

@@ -9,28 +9,27 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
-from oxygen_ros.bench.measure import Phases, Samples, Session
-from oxygen_ros.bench.report import ideal_speedup, mode_numbers, phase_medians, table
-from oxygen_ros.bench.roofline import chip_of, roofline_ms
-from oxygen_ros.bench.setting import DTYPES, Setting, build_engine, build_model
+from oxygen_ros.bench.plots import draw
+from oxygen_ros.bench.report import table
+from oxygen_ros.bench.run import record, run_arrivals, run_modes, run_sweep
+from oxygen_ros.bench.setting import DTYPES, Setting, build_model
 from oxygen_ros.checkpoint.random_pi05 import SIZES
 from oxygen_ros.engine.request import MODES
-from oxygen_ros.models.pi05 import Pi05
 from oxygen_ros.types import OxygenError
 
 # The paper's workload: 3 cameras, 10 steps, one request of 30 tokens a frame, 5 steps a frame.
 PRESETS = {
     'paper': Setting(),
+    'sweep': Setting(),
+    'arrivals': Setting(budget='auto'),
     'tiny': Setting(size='tiny', dtype='float32', prompt_tokens=40),
 }
 
@@ -39,74 +38,46 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a preset; exit code 2 with one line when something given cannot be used."""
     given = _parser().parse_args(argv)
     try:
-        setting = _setting(given)
-        result = run(setting, given.modes.split(','), given.rounds, given.frames)
+        _run(given)
     except OxygenError as error:
         print(f'bench: {error}', file=sys.stderr)
         return 2
-    print_result(result)
-    if given.json:
-        try:
-            Path(given.json).write_text(json.dumps(result, indent=2) + '\n', encoding='utf-8')
-        except OSError as error:
-            print(f'bench: {given.json} cannot be written: {error}', file=sys.stderr)
-            return 2
     return 0
 
 
-def run(setting: Setting, modes: Sequence[str], rounds: int, frames: int) -> dict[str, Any]:
-    """Alternate the modes `rounds` times, `frames` frames each; warm-up apart."""
-    if unknown := [mode for mode in modes if mode not in MODES]:
-        raise OxygenError(f'unknown modes {", ".join(unknown)}, allowed: {", ".join(MODES)}')
+def _run(given: argparse.Namespace) -> None:
+    setting = _setting(given)
+    folder = None if given.plots is None else _folder(given.plots)
+    out = None if given.json is None else _folder(Path(given.json).parent) / Path(given.json).name
     model = build_model(setting)
-    sessions = {mode: Session(model, setting, mode) for mode in modes}
-    engine = build_engine(model, setting, 'continuous', 'unlimited')
-    phases = Phases(engine, model, setting, sorted({1, setting.rows}))
-    for session in tqdm(sessions.values(), 'warm-up', disable=None):
-        session.warm_up()
-    phases.warm_up()
-    samples = {mode: Samples() for mode in modes}
-    for _ in tqdm(range(rounds), 'rounds', disable=None):
-        phases.run()
-        for mode, session in sessions.items():
-            session.run(frames, samples[mode])
-    return _result(setting, model, sessions, samples, phases)
+    closed = setting if isinstance(setting.budget, int) else replace(setting, budget=5)
+    result = run_modes(model, closed, given.modes.split(','), given.rounds, given.frames)
+    if given.preset == 'sweep':
+        result['sweep'] = run_sweep(model, setting, given.frames)
+    if given.preset == 'arrivals':
+        seconds, rate = given.seconds, given.frame_hz
+        result['arrivals'] = run_arrivals(model, setting, rate, given.request_hz, seconds)
+    print_result(result)
+    if folder is not None:
+        timeline = record(model, setting, 1.0)
+        timeline.write_trace(folder / 'trace.json')
+        for path in draw(result, timeline, folder):
+            print(f'wrote {path}')
+    if out is not None:
+        out.write_text(json.dumps(result, indent=2) + '\n', encoding='utf-8')
 
 
-def _result(
-    setting: Setting,
-    model: Pi05,
-    sessions: dict[str, Session],
-    samples: dict[str, Samples],
-    phases: Phases,
-) -> dict[str, Any]:
-    times = phase_medians(phases)
-    numbers = {mode: mode_numbers(taken, setting.horizon) for mode, taken in samples.items()}
-    result: dict[str, Any] = {
-        'setting': {**asdict(setting), 'rows': setting.rows, **_machine(setting)},
-        'modes': numbers,
-        'phases_ms': times,
-        'kv_bytes_copied': sum(
-            s.engine.stats.kv_bytes_copied_between_frames for s in sessions.values()
-        ),
-    }
-    chip = chip_of(result['setting']['chip'])
-    if chip is not None:
-        item = DTYPES[setting.dtype].itemsize
-        result['roofline_ms'] = roofline_ms(chip, model.arch, setting, item)
-    if {'isolated', 'continuous'} <= set(numbers):
-        speedup = numbers['isolated']['frame_ms'] / numbers['continuous']['frame_ms']
-        ideal = ideal_speedup(times, setting)
-        result |= {'speedup': speedup, 'ideal': ideal, 'realised_over_ideal': speedup / ideal}
-    return result
-
-
-def _machine(setting: Setting) -> dict[str, Any]:
-    if setting.device.startswith('cuda'):
-        chip = torch.cuda.get_device_name(setting.device)
-    else:
-        chip = platform.processor() or platform.machine()
-    return {'chip': chip, 'threads': torch.get_num_threads(), 'torch': torch.__version__}
+def _folder(path: str | Path) -> Path:
+    """A folder that can be written, made if need be. Raises OxygenError."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / '.writable'
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise OxygenError(f'{folder} cannot be written: {error}; give another folder') from error
+    return folder
 
 
 def print_result(result: dict[str, Any]) -> None:
@@ -162,7 +133,11 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(f'--{name}', type=int)
     parser.add_argument('--rounds', type=int, default=3, help='of all modes in turn')
     parser.add_argument('--frames', type=int, default=6, help='of each mode in a round')
+    parser.add_argument('--frame-hz', type=float, default=7.0, help='arrivals: of the camera')
+    parser.add_argument('--request-hz', type=float, default=2.0, help='arrivals: of requests')
+    parser.add_argument('--seconds', type=float, default=10.0, help='arrivals: of each pattern')
     parser.add_argument('--json', metavar='FILE')
+    parser.add_argument('--plots', metavar='FOLDER', help='pictures and a trace for Perfetto')
     return parser
 
 

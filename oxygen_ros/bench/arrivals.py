@@ -68,6 +68,7 @@ class OpenLoop:
         self.engine: Engine = build_engine(model, setting, mode, setting.budget, longest=2)
         self._inputs = [make_inputs(model, setting, number) for number in range(3)]
         self._noise = torch.randn(model.spec.horizon, model.spec.action_dim)
+        self._at: dict[str, float] = {}  # frame or request -> when it came
 
     def run(self, pattern: str, frame_hz: float, request_hz: float, seconds: float) -> Arrivals:
         """Play one pattern in real time."""
@@ -75,8 +76,11 @@ class OpenLoop:
         asked = request_times(pattern, request_hz, seconds, seed=0)
         events += [(at, 'request') for at in asked if at < seconds]
         heapq.heapify(events)
-        result, self._at = Arrivals(), {}
-        lengths = np.random.default_rng(1).integers(5, 2 * max(self._setting.tokens, 3), len(asked))
+        result = Arrivals()
+        self._at.clear()
+        lengths = np.random.default_rng(1).integers(
+            5, 2 * max(self._setting.tokens, 3), len(asked)
+        )
         began = time.perf_counter()
         while events or not self.engine.idle:
             now = time.perf_counter() - began
@@ -94,9 +98,7 @@ class OpenLoop:
         self.engine.step()
         return result
 
-    def _arrive(
-        self, kind: str, at: float, result: Arrivals, lengths: np.ndarray | None
-    ) -> None:
+    def _arrive(self, kind: str, at: float, result: Arrivals, lengths: np.ndarray | None) -> None:
         if kind == 'frame':
             inputs = self._inputs[result.frames % len(self._inputs)]
             number = self.engine.observe(result.frames, inputs, self._noise)

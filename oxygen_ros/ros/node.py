@@ -6,6 +6,7 @@ main one, which only waits for SIGINT or SIGTERM.
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
 import traceback
@@ -220,6 +221,8 @@ class OxygenNode(LifecycleNode):
 def main(args: list[str] | None = None) -> int:
     """Run the node until SIGINT or SIGTERM; exit status 0 then, 1 if it could not start."""
     process.exit_at_once_on_signals()
+    # Threads of torch that wait must not spin on the cores that the action stream needs.
+    os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
     # Imported before anyone can call a service: it holds the interpreter lock for seconds.
     import oxygen_ros.policy  # noqa: F401
 

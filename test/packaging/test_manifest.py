@@ -31,7 +31,7 @@ def requirements(*names):
 
 def test_every_import_is_declared():
     declared = {dependency.name for dependency in MANIFEST.exec_depends}
-    declared |= {line.split('==')[0] for line in requirements('models.txt')}
+    declared |= {line.split('==')[0] for line in requirements('models.txt', 'bench.txt')}
     used = set(imported_packages()) - set(sys.stdlib_module_names) - {'oxygen_ros'}
     keys = {name: {name, f'python3-{NAMES.get(name, name)}'} for name in used}
     assert [name for name in used if not keys[name] & declared] == []
