@@ -165,8 +165,17 @@ class _Canvas:
         wood = np.array([186, 152, 112], np.float32)
         return np.clip(wood * shade * waves, 0, 255).astype(np.float32)
 
-    def block(self, centre: Point, width: float, depth: float, angle: float, colour: Colour, *,
-              radius: float = 0.006, shadow: float = 0.012) -> None:
+    def block(
+        self,
+        centre: Point,
+        width: float,
+        depth: float,
+        angle: float,
+        colour: Colour,
+        *,
+        radius: float = 0.006,
+        shadow: float = 0.012,
+    ) -> None:
         """A box seen from above, turned by angle, with rounded corners."""
 
         def distance(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -196,8 +205,14 @@ class _Canvas:
         middle = ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2)
         self._shaded(distance, middle, math.sqrt(square) / 2 + radius, colour, lift)
 
-    def _shaded(self, distance: Callable[[np.ndarray, np.ndarray], np.ndarray], centre: Point,
-                extent: float, colour: Colour, lift: float) -> None:
+    def _shaded(
+        self,
+        distance: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        centre: Point,
+        extent: float,
+        colour: Colour,
+        lift: float,
+    ) -> None:
         """A shape with a shadow, a darker rim and a lighter face."""
         if lift:
             self._paint(distance, (centre[0] + lift, centre[1] - lift), extent, (30, 24, 18), 0.3)
@@ -205,8 +220,14 @@ class _Canvas:
         self._paint(distance, centre, extent, rim, 1.0)
         self._paint(lambda x, y: distance(x, y) + 0.004, centre, extent, colour, 1.0)
 
-    def _paint(self, distance: Callable[[np.ndarray, np.ndarray], np.ndarray], centre: Point,
-               extent: float, colour: tuple[int, ...], alpha: float) -> None:
+    def _paint(
+        self,
+        distance: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        centre: Point,
+        extent: float,
+        colour: tuple[int, ...],
+        alpha: float,
+    ) -> None:
         """Blend a colour where distance(x, y) is negative; x, y relative to centre."""
         reach = extent + 2 * self._pixel_m
         columns = np.flatnonzero(np.abs(self._x - centre[0]) < reach)

@@ -35,12 +35,11 @@ def values_of(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]
     if arguments.params is not None:
         given, warnings = parameters.read_yaml(arguments.params)
         values.update(given)
-    for text in arguments.set:
-        name, equals, value = text.partition('=')
-        if not equals or name not in parameters.ROWS:
-            hint = '; '.join(parameters.unknown_names([name])) if equals else 'write NAME=VALUE'
-            raise OxygenError(f'--set {text}: {hint}')
-        values[name] = parameters.check(name, _yaml_value(text, value))
+    changed = dict(_assignment(text) for text in arguments.set)
+    values = parameters.check_all({**values, **changed})
+    unknown = parameters.unknown_names(changed, parameters.texts(values, 'language_tasks'))
+    if unknown:
+        raise OxygenError(f'--set: {"; ".join(unknown)}')
     for name in ('checkpoint', 'robot'):
         if getattr(arguments, name) is not None:
             values[name] = getattr(arguments, name)
@@ -49,8 +48,12 @@ def values_of(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]
     return values, warnings
 
 
-def _yaml_value(text: str, value: str) -> object:
+def _assignment(text: str) -> tuple[str, object]:
+    """NAME=VALUE of the command line, the value read as YAML."""
+    name, equals, value = text.partition('=')
+    if not equals:
+        raise OxygenError(f'--set {text}: write NAME=VALUE')
     try:
-        return yaml.safe_load(value)
+        return name, yaml.safe_load(value)
     except yaml.YAMLError as error:
         raise OxygenError(f'--set {text}: the value is not valid YAML') from error

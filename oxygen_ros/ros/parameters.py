@@ -1,17 +1,22 @@
 """Every parameter of the node: one table, from which defaults, checks and descriptors come.
 
-Needs no ROS at import, so that replay reads the same file with the same checks.
+The language tasks' own are in task_parameters. Needs no ROS at import, so that replay reads the
+same file with the same checks.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from oxygen_ros.ros import task_parameters
+from oxygen_ros.ros.parameter_rows import Row as Row
+from oxygen_ros.ros.parameter_rows import Value as Value
+from oxygen_ros.ros.parameter_rows import check_row
 from oxygen_ros.types import OxygenError
 
 if TYPE_CHECKING:
@@ -40,6 +45,7 @@ TABLE: tuple[Row, ...] = (
         'Decode steps per frame.',
         pattern=r'\d{1,9}|auto|unlimited',
         pattern_text="a whole number from 0, 'auto' or 'unlimited'",
+        live=True,
     ),
     Row(
         'device',
@@ -72,9 +78,15 @@ TABLE: tuple[Row, ...] = (
         'the decode budget of one frame, again and again.',
         1.0,
         60_000.0,
+        live=True,
     ),
-    Row('status_period_s', 1.0, 'Period of ~/status and /diagnostics.', 0.05, 1.0),
-    Row('default_instruction', '', 'Task of the robot until a message on instruction comes.'),
+    Row('status_period_s', 1.0, 'Period of ~/status and /diagnostics.', 0.05, 1.0, live=True),
+    Row(
+        'default_instruction',
+        '',
+        'Task of the robot until a message on instruction comes.',
+        live=True,
+    ),
     Row(
         'language_tasks',
         ('conversation', 'memory', 'subtask'),
@@ -107,16 +119,21 @@ POLICY_NAMES = (
 
 def check(name: str, value: Any) -> Value:
     """The value in its row's type; raises OxygenError that names the parameter."""
-    row = ROWS[name]
-    converted = _convert(row.kind, value)
-    if converted is None or not _within(row, converted):
-        raise OxygenError(f'parameter {name} is {value!r}: must be {row.allowed}')
-    return converted
+    row = row_of(name)
+    assert row is not None, f'{name} is no parameter'
+    return check_row(row, name, value)
 
 
 def check_all(values: Mapping[str, Any]) -> dict[str, Value]:
     """Every parameter, checked; those not given have their defaults."""
-    return {row.name: check(row.name, values.get(row.name, row.default)) for row in TABLE}
+    checked = {row.name: check(row.name, values.get(row.name, row.default)) for row in TABLE}
+    tasks, longest = texts(checked, 'language_tasks'), int(number(checked, 'max_new_tokens'))
+    return {**checked, **task_parameters.check_tasks(values, tasks, longest)}
+
+
+def row_of(name: str) -> Row | None:
+    """The row of a parameter, also of tasks.<task>.<field>; None if there is none."""
+    return ROWS.get(name) or task_parameters.split(name)[1]
 
 
 def number(values: Mapping[str, Value], name: str) -> float:
@@ -137,15 +154,22 @@ def policy_options(values: Mapping[str, Value]) -> dict[str, Any]:
     options: dict[str, Any] = {name: values[name] for name in POLICY_NAMES}
     if options['budget'].isdecimal():
         options['budget'] = int(options['budget'])
+    options['tasks'] = task_parameters.task_rules(values, texts(values, 'language_tasks'))
     return options
 
 
-def unknown_names(names: Iterable[str]) -> list[str]:
-    """One warning for each name that is no parameter, with the nearest that is."""
+def unknown_names(names: Iterable[str], tasks: Sequence[str]) -> list[str]:
+    """One warning for each name that is no parameter, with the nearest that is.
+
+    tasks: the language tasks, which alone have parameters of their own.
+    """
+    known = {**ROWS, **task_parameters.rows_of(tasks)}
     warnings = []
-    for name in sorted(set(names) - set(ROWS)):
-        near = difflib.get_close_matches(name, ROWS, n=1)
+    for name in sorted(set(names) - set(known)):
+        task, near = task_parameters.split(name)[0], difflib.get_close_matches(name, known, n=1)
         hint = f': did you mean {near[0]}?' if near else ': it has no effect'
+        if task and task not in tasks:
+            hint = f': {task} is not in language_tasks ({", ".join(tasks)})'
         warnings.append(f'unknown parameter {name}{hint}')
     return warnings
 
@@ -162,8 +186,9 @@ def read_yaml(path: str | Path, node: str = 'oxygen') -> tuple[dict[str, Value],
         raise OxygenError(f'parameter file {path} cannot be read: {error}') from error
     given: dict[str, Any] = {}
     for section in _sections(document, node, path):
-        given.update(section)
-    return check_all(given), unknown_names(set(given) - OTHERS)
+        given.update(_flat(section))
+    values = check_all(given)
+    return values, unknown_names(set(given) - OTHERS, texts(values, 'language_tasks'))
 
 
 def declare(node: Node) -> list[str]:
@@ -172,25 +197,59 @@ def declare(node: Node) -> list[str]:
     Returns a warning for each override that is no parameter. Values are checked by check_all
     later: a bad one must fail the transition and not the process, hence the dynamic types.
     """
-    from rcl_interfaces.msg import ParameterDescriptor
-
     present = set(node.list_parameters([], 0).names)
     for row in TABLE:
-        if row.name in present:
-            node.undeclare_parameter(row.name)
-        default = list(row.default) if isinstance(row.default, tuple) else row.default
-        node.declare_parameter(
-            row.name,
-            default,
-            ParameterDescriptor(
-                description=row.description,
-                additional_constraints=row.allowed,
-                read_only=row.read_only,
-                dynamic_typing=True,
-            ),
-        )
-    ours_or_rclpy = {name for name in present if '.' in name} | OTHERS
-    return unknown_names(present - ours_or_rclpy)
+        _declare(node, row.name, row)
+    tasks = _tasks_of(node)
+    for name, row in task_parameters.rows_of(tasks).items():
+        _declare(node, name, row)
+    rclpys = {name for name in present if name.startswith('qos_overrides.')} | OTHERS
+    return unknown_names(present - rclpys, tasks)
+
+
+def given(node: Node) -> dict[str, Any]:
+    """Every parameter of a node as it is set, unchecked."""
+    rows = task_parameters.rows_of(_tasks_of(node))
+    for name, row in rows.items():
+        if not node.has_parameter(name):  # the task was added since the start
+            _declare(node, name, row)
+    return {name: node.get_parameter(name).value for name in (*ROWS, *rows)}
+
+
+def _tasks_of(node: Node) -> tuple[str, ...]:
+    """The language tasks as they are set, or none if they cannot be used."""
+    try:
+        tasks = check('language_tasks', node.get_parameter('language_tasks').value)
+    except OxygenError:  # said at configure
+        return ()
+    assert isinstance(tasks, tuple)
+    return tasks
+
+
+def _declare(node: Node, name: str, row: Row) -> None:
+    from rcl_interfaces.msg import ParameterDescriptor
+
+    if node.has_parameter(name):  # from an override, with no description
+        node.undeclare_parameter(name)
+    node.declare_parameter(
+        name,
+        list(row.default) if isinstance(row.default, tuple) else row.default,
+        ParameterDescriptor(
+            description=row.description,
+            additional_constraints=row.allowed,
+            read_only=row.read_only,
+            dynamic_typing=True,
+        ),
+    )
+
+
+def _flat(section: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
+    """Nested names joined by dots, as ROS reads a file."""
+    flat: dict[str, Any] = {}
+    for key, value in section.items():
+        name = f'{prefix}{key}'
+        flat.update(_flat(value, f'{name}.') if isinstance(value, Mapping) else {name: value})
+    return flat
 
 
 def _sections(document: Any, node: str, path: str | Path) -> list[Mapping[str, Any]]:
