@@ -207,7 +207,8 @@ class Policy:
             observation.stamp_ns,
             inputs,
             self._noise(observation.stamp_ns, noise),
-            None if overlap is None else self._guide(overlap),
+            observation.state,
+            None if overlap is None else self._guide(overlap, observation.state),
         )
 
     def submit(self, request: LanguageRequest) -> None:
@@ -221,6 +222,16 @@ class Policy:
     def cancel(self, request_id: str = '') -> int:
         """End a request, or all for ''; returns how many. Their last deltas come from step()."""
         return self.engine.cancel(request_id)
+
+    def set_budget(self, budget: int | str) -> None:
+        """Another number of decode steps per frame from now on. Raises OxygenError."""
+        made = make_budget(budget)
+        if made.name == self.engine.scheduler.budget.name:
+            return
+        self.engine.scheduler.budget = made
+        self.options = dataclasses.replace(self.options, budget=budget)
+        effective = {**self.info.effective, 'budget': str(budget)}
+        self.info = dataclasses.replace(self.info, effective=effective)
 
     def grant(self) -> None:
         """Refill the decode budget as a frame would: called by a timer when no frame arrives."""
@@ -272,7 +283,7 @@ class Policy:
 
     def _chunk(self, answer: FrameAnswer, actions: np.ndarray) -> ActionChunk:
         return ActionChunk(
-            self._processor.robot_actions(actions),
+            self._processor.robot_actions(actions, answer.frame.anchor),
             answer.frame.number,
             answer.frame.stamp_ns,
             answer.began_ns,
@@ -306,7 +317,7 @@ class Policy:
             ended_ns=output.ended_ns,
         )
 
-    def _guide(self, overlap: Overlap) -> Guide:
+    def _guide(self, overlap: Overlap, state: np.ndarray) -> Guide:
         """Target and mask [H, A_padded]; rows and joints that nothing is known of are free."""
         spec, rows = self.engine.model.spec, len(overlap.actions)
         width = self.info.action_dim
@@ -318,7 +329,8 @@ class Policy:
         if not 0 <= overlap.delay <= rows:
             raise OxygenError(f'overlap delay is {overlap.delay}: must be 0 to {rows}')
         target = torch.zeros(spec.horizon, spec.action_dim)
-        target[:rows, :width] = torch.from_numpy(self._processor.network_actions(overlap.actions))
+        known = self._processor.network_actions(overlap.actions, state)
+        target[:rows, :width] = torch.from_numpy(known)
         mask = torch.zeros_like(target)
         mask[:, :width] = overlap_mask(spec.horizon, rows, overlap.delay)[:, None]
         return Guide(target, mask)

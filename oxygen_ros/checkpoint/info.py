@@ -55,13 +55,15 @@ class Described:
     """What one format's own files say, before tensors and oxygen.json are looked at.
 
     sizes: fields of Pi05Arch the files state. state_dim, action_dim, image_resolution: None where
-    the format leaves them to statistics and tensors. tokenizer_dirs: where to look, best first.
+    the format leaves them to statistics and tensors. relative_actions: see Layout.
+    tokenizer_dirs: where to look, best first.
     """
 
     format: str
     cameras: tuple[str, ...]
     state_dim: int | None
     action_dim: int | None
+    relative_actions: tuple[bool, ...]
     sizes: Mapping[str, float]
     image_resolution: tuple[int, int] | None
     tokenizer_dirs: tuple[Path, ...]
@@ -79,7 +81,8 @@ class Layout:
     image_resolution: (height, width) in pixels. dtype: of the stored language model.
     tied_head: only one of LM head and embedding is stored, and it serves as both.
     time_rule, image_resize: as the checkpoint's maker computes. state_in_prompt: the bidirectional
-    prompt holds the state in digits; the causal one never does.
+    prompt holds the state in digits; the causal one never does. relative_actions: for each action
+    whether it counts from the state of its own frame; () where all are absolute.
     """
 
     path: Path
@@ -97,6 +100,7 @@ class Layout:
     image_resize: str
     prompt_layout: str
     state_in_prompt: bool
+    relative_actions: tuple[bool, ...]
     weight_files: tuple[Path, ...]
 
 

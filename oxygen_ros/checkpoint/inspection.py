@@ -139,8 +139,25 @@ def _layout(
         image_resize=options.image_resize or described.image_resize,
         prompt_layout=options.prompt_layout or 'bidirectional',
         state_in_prompt=options.state_in_prompt is not False,
+        relative_actions=_relative(described, options, state_dim, action_dim, folder),
         weight_files=weights.files,
     )
+
+
+def _relative(
+    described: Described, options: Options, state_dim: int, action_dim: int, folder: Path
+) -> tuple[bool, ...]:
+    """One value per action, or () where all are absolute."""
+    given = options.relative_actions
+    relative = described.relative_actions if given is None else tuple(given)
+    if not any(relative):
+        return ()
+    if len(relative) != action_dim or state_dim < action_dim:
+        raise OxygenError(
+            f'{folder}: relative_actions has {len(relative)} values for {action_dim} actions and '
+            f'a state of {state_dim}: it needs one per action, and a state for each'
+        )
+    return relative
 
 
 def _checked_folder(folder: Path) -> Path:

@@ -34,10 +34,7 @@ _KNOWN_STEPS = frozenset(
         'device_processor',
     }
 )
-_RELATIVE_STEPS = ('relative_actions_processor', 'absolute_actions_processor')
-_NO_RELATIVE = (
-    'actions relative to the state are not supported; use a checkpoint trained on absolute actions'
-)
+_RELATIVE, _ABSOLUTE = 'relative_actions_processor', 'absolute_actions_processor'
 _NORM_MAP = {'STATE': 'QUANTILES', 'ACTION': 'QUANTILES'}  # pi0.5's, where nothing is written
 _MEMORY_KEYS = ('use_visual_memory', 'use_proprioceptive_memory')
 # Feature -> its kind in a norm_map, its group in config.json, its name in norm_stats.json.
@@ -56,18 +53,18 @@ def describe(folder: Path, config: dict[str, Any], options: Options) -> Describe
     path = folder / 'config.json'
     if config.get('type') != 'pi05':
         raise OxygenError(f'{path}: type is {config.get("type")!r}, supported: pi05')
-    if config.get('use_relative_actions'):
-        raise OxygenError(f'{path}: use_relative_actions is true, {_NO_RELATIVE}')
     if memory := [key for key in _MEMORY_KEYS if config.get(key)]:
         raise OxygenError(f'{path}: {memory[0]} is true, memory of past frames is not supported')
     pre = _steps(folder / _PRE)
-    _steps(folder / _POST)  # refused as well if it has a step that is not known
+    post = _steps(folder / _POST)
+    action_dim = _width(config, 'output_features', 'action', path)
     tokenizer = pre.get('tokenizer_processor', {}).get('config', {})
     return Described(
         format='lerobot',
         cameras=_cameras(config, path),
         state_dim=_width(config, 'input_features', 'observation.state', path),
-        action_dim=_width(config, 'output_features', 'action', path),
+        action_dim=action_dim,
+        relative_actions=_relative(config, pre, post, action_dim, folder),
         sizes=_sizes(config, path),
         image_resolution=tuple(config.get('image_resolution', ())) or None,
         tokenizer_dirs=_tokenizer_dirs(folder, tokenizer.get('tokenizer_name')),
@@ -92,13 +89,37 @@ def _steps(path: Path) -> Steps:
                 f'{path}: step {name} is not known; known: {", ".join(sorted(_KNOWN_STEPS))}'
             )
         config = step.get('config', {})
-        if name in _RELATIVE_STEPS and config.get('enabled'):
-            raise OxygenError(f'{path}: {name} is enabled, {_NO_RELATIVE}')
         images = config.get('norm_map', {}).get('VISUAL', 'IDENTITY')
         if images != 'IDENTITY':
             raise OxygenError(f'{path}: {name} normalises VISUAL by {images}, supported: IDENTITY')
         steps[name] = step
     return steps
+
+
+def _relative(
+    config: dict[str, Any], pre: Steps, post: Steps, action_dim: int, folder: Path
+) -> tuple[bool, ...]:
+    """Which actions are relative to the frame's state, () for none (relative_action_processor.py).
+
+    A joint stays absolute if its name holds a word of exclude_joints; without names none does.
+    """
+    before, after = (
+        bool(steps.get(name, {}).get('config', {}).get('enabled'))
+        for steps, name in ((pre, _RELATIVE), (post, _ABSOLUTE))
+    )
+    if not before == after == bool(config.get('use_relative_actions', before)):
+        raise OxygenError(
+            f'{folder}: {_RELATIVE} is {"on" if before else "off"}, {_ABSOLUTE} is '
+            f'{"on" if after else "off"} and use_relative_actions is '
+            f'{config.get("use_relative_actions")}: all three must agree'
+        )
+    if not before:
+        return ()
+    settings = pre[_RELATIVE]['config']
+    words = [str(word).lower() for word in settings.get('exclude_joints') or [] if word]
+    names = [str(name).lower() for name in settings.get('action_names') or []][:action_dim]
+    named = tuple(not any(word in name for word in words) for name in names)
+    return named + (True,) * (action_dim - len(named))
 
 
 def statistics(folder: Path, options: Options) -> tuple[Statistics, Statistics]:

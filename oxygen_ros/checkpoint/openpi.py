@@ -32,6 +32,7 @@ def describe(folder: Path, config: dict[str, Any], options: Options) -> Describe
         cameras=CAMERAS,
         state_dim=None,
         action_dim=None,
+        relative_actions=(),
         sizes={'horizon': int(horizon), **variant_heads(config)},
         image_resolution=None,
         tokenizer_dirs=(folder / 'tokenizer', folder),

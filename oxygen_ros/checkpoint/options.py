@@ -32,6 +32,8 @@ class Options:
     with the statistics of state and actions, as openpi's norm_stats.json or LeRobot's stats.json.
     state_in_prompt: False where the checkpoint was trained with the task alone in its prompt.
     state_dim, action_dim: of the robot, where the statistics are wider than the robot.
+    relative_actions: true for each action that counts from the frame's state (openpi's
+    DeltaActions, which its checkpoints do not state).
     """
 
     architecture: Mapping[str, float] = field(default_factory=dict)
@@ -45,6 +47,7 @@ class Options:
     state_dim: int | None = None
     action_dim: int | None = None
     tokenizer_max_length: int | None = None
+    relative_actions: list[bool] | None = None
 
 
 def read_options(folder: Path) -> Options:
@@ -56,7 +59,7 @@ def read_options(folder: Path) -> Options:
     if not path.exists():
         return Options()
     values = read_json(path)
-    known = ('architecture', 'state_in_prompt', *_CHOICES, *_COUNTS, *_PATHS)
+    known = ('architecture', 'state_in_prompt', 'relative_actions', *_CHOICES, *_COUNTS, *_PATHS)
     _check_keys(values, known, f'{path}: unknown key')
     _check_architecture(values.get('architecture', {}), path)
     for key in _COUNTS:
@@ -68,6 +71,9 @@ def read_options(folder: Path) -> Options:
         if key in values:
             values[key] = _existing(folder / str(values[key]), f'{path}: {key}')
     _check_state_in_prompt(values, path)
+    relative = values.get('relative_actions', [])
+    if not isinstance(relative, list) or not all(isinstance(one, bool) for one in relative):
+        raise OxygenError(f'{path}: relative_actions must be a list of true and false')
     return Options(**values)
 
 

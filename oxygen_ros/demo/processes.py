@@ -41,8 +41,8 @@ class Processes:
         """End what still runs, whatever happened."""
         self.stop(3.0)
 
-    def start(self, name: str, module: str, *arguments: str, log: bool = True) -> None:
-        """Start python -m module; with log its output goes to <folder>/<name>.log."""
+    def start(self, name: str, module: str, *arguments: str, log: bool = True) -> int:
+        """Start python -m module and return its pid; log: output goes to <folder>/<name>.log."""
         command = [sys.executable, '-m', module, *arguments]
         with open(self._log(name) if log else os.devnull, 'wb') as out:
             self._children[name] = subprocess.Popen(
@@ -53,6 +53,7 @@ class Processes:
                 stderr=subprocess.STDOUT if log else None,
                 preexec_fn=self._die_with_parent,
             )
+        return self._children[name].pid
 
     def wait_for(self, name: str) -> list[str]:
         """Wait until this child ends; another that ends before is a problem and ends the wait."""

@@ -89,12 +89,17 @@ class Engine:
     # -- in
 
     def observe(
-        self, stamp_ns: int, inputs: Any, noise: torch.Tensor, guide: Guide | None = None
+        self,
+        stamp_ns: int,
+        inputs: Any,
+        noise: torch.Tensor,
+        anchor: Any = None,
+        guide: Guide | None = None,
     ) -> int:
         """Offer a frame; returns its number. The newest waiting frame wins."""
         length = self.model.prefix_length(inputs)
         assert length <= self.model.spec.max_prefix, f'prefix of {length} tokens'
-        frame = FrameState(self._count['frames'], stamp_ns, inputs, noise, guide)
+        frame = FrameState(self._count['frames'], stamp_ns, inputs, noise, anchor, guide)
         self._count['frames'] += 1
         replaced = self.scheduler.offer(frame, time.monotonic_ns())
         if replaced is not None:

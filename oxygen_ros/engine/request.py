@@ -55,6 +55,7 @@ class FrameState:
     stamp_ns: int
     inputs: Any  # the model's own input type, made by processing
     noise: Any  # float32 [H, A_padded], torch, CPU
+    anchor: Any = None  # what the caller needs to read the actions, passed through
     guide: Any = None  # models.guidance.Guide, for real-time chunking
     prefilled: Any = None  # models.base.Prefilled, set by the runner
 

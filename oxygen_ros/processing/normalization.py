@@ -5,6 +5,8 @@ Computed in the dtype of the statistics, as each maker does: float32 LeRobot, fl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from oxygen_ros.checkpoint.info import Normalization
@@ -15,6 +17,12 @@ def normalize_state(state: np.ndarray, norm: Normalization) -> np.ndarray:
     scale = norm.state
     unit = (state.astype(scale.origin.dtype) - scale.origin) / scale.span_in
     return unit * 2.0 - 1.0 if scale.is_range else unit
+
+
+def anchored(state: np.ndarray, relative: Sequence[bool]) -> np.ndarray:
+    """What relative actions count from: float32 [A], the frame's state or 0; or just 0."""
+    mask = np.asarray(relative, np.float32)
+    return state[: len(mask)].astype(np.float32) * mask if relative else np.zeros(1, np.float32)
 
 
 def network_actions(actions: np.ndarray, norm: Normalization) -> np.ndarray:

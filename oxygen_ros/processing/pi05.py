@@ -55,13 +55,18 @@ class Pi05Processor:
         """A fresh stream that turns one answer's ids into text."""
         return self._tokenizer.detokenizer()
 
-    def robot_actions(self, normalised: np.ndarray) -> np.ndarray:
-        """Network's actions [H, A_padded] -> float32 [H, A] in robot units."""
-        return normalization.robot_actions(normalised, self._info.normalization)
+    def robot_actions(self, normalised: np.ndarray, state: np.ndarray) -> np.ndarray:
+        """Network's actions [H, A_padded] -> float32 [H, A] in robot units, absolute.
 
-    def network_actions(self, actions: np.ndarray) -> np.ndarray:
+        state: [state_dim] of the frame that was answered; relative actions count from it.
+        """
+        anchor = normalization.anchored(state, self._info.relative_actions)
+        return normalization.robot_actions(normalised, self._info.normalization) + anchor
+
+    def network_actions(self, actions: np.ndarray, state: np.ndarray) -> np.ndarray:
         """Robot units [n, A] -> float32 [n, A] as the network has them, not padded."""
-        return normalization.network_actions(actions, self._info.normalization)
+        anchor = normalization.anchored(state, self._info.relative_actions)
+        return normalization.network_actions(actions - anchor, self._info.normalization)
 
     def _images(self, observation: Observation) -> torch.Tensor:
         """float32 [C, 3, h, w] of the cameras that are there, in slot order."""

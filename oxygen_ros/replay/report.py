@@ -165,6 +165,7 @@ def _counters(runner: Runner) -> dict[str, Any]:
         'images_waiting': buffer.held(),
         'dropped': dict(dropped),
         'events': dict(buffer.events),
+        'tasks_skipped': dict(runner.policy.stats.tasks_skipped),
     }
 
 

@@ -90,8 +90,7 @@ class Runner:
     ) -> None:
         self.policy = policy
         self.buffer = ObservationBuffer(contract)
-        if instruction:
-            self.buffer.set_instruction(instruction)
+        self.buffer.set_default_instruction(instruction)
         self.frames: list[Frame] = []
         self.answers: list[Answer] = []
         self.dropped: Counter[str] = Counter()
@@ -127,10 +126,10 @@ class Runner:
 
     def finish(self) -> int:
         """Run the language that is left to its end; returns how many answers that ended."""
-        open_before = sum(answer.reason is None for answer in self.answers)
+        ended_before = self._ended()
         for delta in self.policy.stream():
             self._take(delta)
-        return open_before - sum(answer.reason is None for answer in self.answers)
+        return self._ended() - ended_before
 
     def _on_image(self, source: Source, msg: Any) -> None:
         rgb = compressed_to_rgb(msg) if source.kind == 'compressed' else image_to_rgb(msg)
@@ -212,10 +211,22 @@ class Runner:
         answer.reason = output.reason
 
     def _answer_of(self, delta: TokenDelta) -> Answer:
-        """The answer a delta belongs to; an id in use twice was refused the second time."""
+        """The answer a delta belongs to; an id in use twice was refused the second time.
+
+        What a task asks by itself comes to light with its first delta.
+        """
         open_ = [a for a in self.answers if a.request_id == delta.request_id and a.reason is None]
-        assert open_, f'a token for {delta.request_id}, which is not waiting for one'
-        return open_[-1 if delta.reason is Reason.REFUSED else 0]
+        if open_:
+            return open_[-1 if delta.reason is Reason.REFUSED else 0]
+        rule = self.policy.tasks.rules.get(delta.task)
+        assert rule, f'a token for {delta.request_id}, which is not waiting for one'
+        times = [f.time_ns for f in self.frames if f.frame == delta.frame]
+        time_ns = times[0] if times else self._clock.now_ns
+        self.answers.append(Answer(delta.request_id, delta.task, rule.prompt, time_ns))
+        return self.answers[-1]
+
+    def _ended(self) -> int:
+        return sum(answer.reason is not None for answer in self.answers)
 
     def _drop(self, reason: str, topic: str, text: str) -> None:
         self.dropped[reason] += 1

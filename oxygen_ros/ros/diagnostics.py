@@ -113,6 +113,7 @@ class Report:
     """One moment of the node, from which both messages are made.
 
     robot, inputs and stream (the action stream's state) are empty while the node is not active.
+    images: 'used' in observations and 'held' for the next one; the others are in dropped.
     """
 
     now_ns: int
@@ -127,6 +128,7 @@ class Report:
     inputs: Sequence[InputState] = ()
     stream: str = ''
     overhead_ms: Mapping[str, float] = field(default_factory=dict)
+    images: Mapping[str, int] = field(default_factory=dict)
 
 
 def status_msg(report: Report, rates: Rates) -> msg.EngineStatus:

@@ -21,7 +21,14 @@ OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.E
 RECENT_S = 5.0  # how long something that happened once is shown
 # Counted, but no fault: what a node does that is slower than its cameras.
 USUAL_DROPS = frozenset(
-    {'superseded', 'frame_replaced', 'repeated_joint_state', 'reset', 'chunk_inactive'}
+    {
+        'superseded',
+        'frame_replaced',
+        'repeated_joint_state',
+        'reset',
+        'chunk_inactive',
+        'chunk_outdated',
+    }
 )
 Entry = tuple[str, bytes, str, Mapping[str, object]]
 
@@ -41,7 +48,7 @@ class Health:
         self._now_s = time.monotonic()
         entries = [_engine(report, status), self._stream(report, status)]
         entries += [self._input(state) for state in report.inputs]
-        entries.append(self._drops(report.dropped))
+        entries.append(self._drops(report))
         self._last_s = self._now_s
         array = DiagnosticArray(status=[self._status(report, *entry) for entry in entries])
         array.header.stamp = time_msg(report.now_ns)
@@ -96,7 +103,8 @@ class Health:
             return state.name, WARN, f'{state.topic}: the last is {state.age_s:.2f} s old', values
         return state.name, OK, f'{rate:.1f} Hz', values
 
-    def _drops(self, dropped: Mapping[str, int]) -> Entry:
+    def _drops(self, report: Report) -> Entry:
+        dropped = report.dropped
         for reason, count in dropped.items():
             self._rise(f'dropped {reason}', count)
         new = [
@@ -105,7 +113,8 @@ class Health:
             if self._is_recent(f'dropped {reason}')
         ]
         text = ', '.join(new) or 'nothing out of the ordinary'
-        return 'drops', WARN if new else OK, text, dropped
+        images = {f'images {what}': count for what, count in report.images.items()}
+        return 'drops', WARN if new else OK, text, {**images, **dropped}
 
     def _rise(self, key: str, count: int) -> int:
         """How much a counter grew since the last call; one that was reset grew by what it is."""
@@ -137,8 +146,8 @@ def _engine(report: Report, status: msg.EngineStatus) -> Entry:
         'rows_limit': status.rows_limit,
         'queued': status.queued,
         'queued_limit': report.values['max_queue'],
-        'kv_mb': round(status.kv_bytes / 2**20, 1),
-        'kv_mb_limit': round(status.kv_bytes_limit / 2**20, 1),
+        'kv_bytes': status.kv_bytes,
+        'kv_bytes_limit': status.kv_bytes_limit,
         'kv_percent': round(100 * status.kv_bytes / max(status.kv_bytes_limit, 1), 1),
         'budget': report.values['budget'],
         'budget_used': stats.budget_used,

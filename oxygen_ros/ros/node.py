@@ -49,6 +49,7 @@ class OxygenNode(LifecycleNode):
         for warning in parameters.declare(self):
             self.get_logger().warning(warning)
         self.add_on_set_parameters_callback(self._on_set_parameters)
+        self.add_post_set_parameters_callback(self._after_set_parameters)
         self._health = Health(self.get_fully_qualified_name())
         self._status = self.create_publisher(msg.EngineStatus, '~/status', qos.STATUS)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', qos.DIAGNOSTICS)
@@ -102,6 +103,11 @@ class OxygenNode(LifecycleNode):
         return self._attempt('clean up after an error', self._cleanup)
 
     def _attempt(self, what: str, action: Callable[[], None]) -> TransitionCallbackReturn:
+        result = self._result_of(what, action)
+        self._report()  # at once: whoever asked for the transition may read ~/status next
+        return result
+
+    def _result_of(self, what: str, action: Callable[[], None]) -> TransitionCallbackReturn:
         try:
             action()
         except OxygenError as error:
@@ -121,9 +127,8 @@ class OxygenNode(LifecycleNode):
         return self._session
 
     def _configure(self) -> None:
-        given = {row.name: self.get_parameter(row.name).value for row in parameters.TABLE}
-        self._values = parameters.check_all(given)
-        self._timer.timer_period_ns = round(number(self._values, 'status_period_s') * 1e9)
+        self._values = parameters.check_all(parameters.given(self))
+        self._set_status_period()
         self._session = Session(self, self._values, self._on_event)
         self._failure = ''
 
@@ -155,18 +160,19 @@ class OxygenNode(LifecycleNode):
     def _on_failure(self, session: Session, text: str) -> None:
         """Go back to unconfigured, so that the state says that nothing is served."""
         self.get_logger().error(f'failed: {text}')
+        self._failure = text
         if session.active:
             self.trigger_deactivate()
         self.trigger_cleanup()
-        self._failure = text
 
     # Parameters, services, status.
 
     def _on_set_parameters(self, changed: Sequence[Parameter]) -> SetParametersResult:
         for parameter in changed:
-            if parameter.name not in parameters.ROWS:
+            row = parameters.row_of(parameter.name)
+            if row is None:
                 continue
-            if self._session is not None:
+            if self._session is not None and not row.live:
                 return SetParametersResult(
                     successful=False,
                     reason=(
@@ -178,6 +184,23 @@ class OxygenNode(LifecycleNode):
             except OxygenError as error:
                 return SetParametersResult(successful=False, reason=str(error))
         return SetParametersResult(successful=True)
+
+    def _after_set_parameters(self, changed: Sequence[Parameter]) -> None:
+        """Let those that may change at any time take effect; they have been checked."""
+        live = {
+            parameter.name: parameters.check(parameter.name, parameter.value)
+            for parameter in changed
+            if (row := parameters.row_of(parameter.name)) and row.live
+        }
+        if not live:
+            return
+        self._values = {**self._values, **live}
+        self._set_status_period()
+        if self._session:
+            self._session.change(self._values)
+
+    def _set_status_period(self) -> None:
+        self._timer.timer_period_ns = round(number(self._values, 'status_period_s') * 1e9)
 
     def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         response.success = self._session is not None
@@ -212,6 +235,7 @@ class OxygenNode(LifecycleNode):
             session.inputs() if session else (),
             session.stream_state if session else '',
             session.overhead_ms if session else {},
+            session.images() if session else {},
         )
         status = status_msg(report, session.rates if session else Rates())
         self._status.publish(status)

@@ -75,7 +75,8 @@ class ObservationBuffer:
         self._state_stamp_ns = 0
         self._state_arrival_ns: int | None = None
         self._state_count = 0
-        self._instruction = contract.instruction.default
+        self._heard = ''  # the newest instruction
+        self._default = contract.instruction.default
         self.used = 0
         self.dropped: Counter[str] = Counter()
         self.events: Counter[str] = Counter()
@@ -113,9 +114,17 @@ class ObservationBuffer:
         self._state, self._state_stamp_ns, self._state_arrival_ns = vector, stamp_ns, arrival_ns
         self._state_count += 1
 
+    @property
+    def _instruction(self) -> str:
+        return self._heard or self._default
+
     def set_instruction(self, text: str) -> None:
         """The task from the next observation on."""
-        self._instruction = text
+        self._heard = text
+
+    def set_default_instruction(self, text: str) -> None:
+        """The task until one is heard; '' stands for the contract's own default."""
+        self._default = text or self._contract.instruction.default
 
     def reset(self) -> None:
         """New episode: forget images and joint positions; the instruction and counts stay."""

@@ -47,8 +47,7 @@ class Session:
         self.rates = Rates()
         self._drops = Drops(lambda text: _warn(node, text))
         self._buffer = ObservationBuffer(self.contract)
-        if values['default_instruction']:
-            self._buffer.set_instruction(str(values['default_instruction']))
+        self._buffer.set_default_instruction(str(values['default_instruction']))
         self._action_units = JointMap(self.contract.actions.joints)
         self._stale_s = 0.0  # age of the last chunk that had run out when it came
         self._info: PolicyInfo | None = None
@@ -97,6 +96,10 @@ class Session:
         """Percentiles of what the node adds around the engine, per answered frame."""
         return self._worker.overhead_ms.percentiles()
 
+    def images(self) -> dict[str, int]:
+        """How many images became part of observations, and how many wait for the next."""
+        return {'used': self._buffer.used, 'held': self._buffer.held()}
+
     def inputs(self) -> list[InputState]:
         """Cameras and joint state; empty while not active."""
         return self._buffer.inputs(self._now_ns()) if self._stream else []
@@ -121,6 +124,12 @@ class Session:
         )
         self._stream.start()
         self._inputs.open()
+
+    def change(self, values: Mapping[str, Value]) -> None:
+        """Take over the parameters that may change at any time."""
+        self._values = values
+        self._buffer.set_default_instruction(str(values['default_instruction']))
+        self._worker.change(number(values, 'idle_step_period_ms') / 1e3, self._change_policy)
 
     def deactivate(self) -> None:
         """Stop to serve: no more frames or actions, and all language is cancelled."""
@@ -149,7 +158,12 @@ class Session:
 
     def dropped(self) -> Counter[str]:
         """reason -> how many messages, frames and requests were not used."""
-        return self._drops.counts() + self._buffer.dropped
+        skipped = self.snapshot.stats.tasks_skipped
+        return (
+            self._drops.counts()
+            + self._buffer.dropped
+            + Counter({f'skipped_{task}': count for task, count in skipped.items()})
+        )
 
     def state(self) -> tuple[str, str]:
         """State and detail of ~/status."""
@@ -169,13 +183,20 @@ class Session:
 
     def on_loaded(self, info: PolicyInfo) -> None:
         """Latch the contract and tell the node."""
+        self._latch(info)
+        self._on_event(
+            self, 'loaded', f'{info.family}, {info.horizon} x {info.action_dim} actions'
+        )
+
+    def _latch(self, info: PolicyInfo) -> None:
         self._info = info
         self._outputs.contract(
             {'parameters': self._values, 'model': asdict(info), 'robot': asdict(self.contract)}
         )
-        self._on_event(
-            self, 'loaded', f'{info.family}, {info.horizon} x {info.action_dim} actions'
-        )
+
+    def _change_policy(self, policy: Policy) -> None:
+        policy.set_budget(policy_options(self._values)['budget'])
+        self._latch(policy.info)
 
     def on_failed(self, text: str) -> None:
         """Tell the node, which cleans up."""

@@ -84,6 +84,8 @@ class Worker:
         self._condition = threading.Condition()
         self._observation: Observation | None = None
         self._commands: deque[Command] = deque()
+        self._change: Command | None = None  # of options, the newest wins
+        self._outdated = False  # the step under way began before a reset
         self._arrived_s = self._handed_s = 0.0  # of self._observation, on the steady clock
         self._free_s = 0.0  # when the engine's last step ended
         self._before = (-1, 0.0)  # number of the frame the engine has, s the node took before it
@@ -136,7 +138,14 @@ class Worker:
         """New episode: everything that waits is forgotten, everything that runs is cancelled."""
         with self._condition:
             self._observation = None
+            self._outdated = True
             self._commands.append(lambda policy: policy.reset())
+            self._condition.notify()
+
+    def change(self, idle_period_s: float, change: Command) -> None:
+        """Another idle period, and a change of the policy before its next step."""
+        with self._condition:
+            self._idle_period_s, self._change = idle_period_s, change
             self._condition.notify()
 
     def _command(self, command: Command) -> bool:
@@ -170,7 +179,9 @@ class Worker:
         while self._wait_for_work(policy):
             with self._condition:
                 commands, self._commands = self._commands, deque()
-            for command in commands:
+                change, self._change = self._change, None
+                self._outdated = False
+            for command in (*commands, change) if change else commands:
                 command(policy)
             # Frames that come faster than they are answered would starve words for ever: between
             # two frames one step of words is run, if the budget allows any.
@@ -190,7 +201,9 @@ class Worker:
             with self._condition:
                 if self._stopping:
                     return False
-                if self._commands or self._observation is not None or not policy.idle:
+                if self._commands or self._change or self._observation is not None:
+                    return True
+                if not policy.idle:
                     return True
                 remaining = deadline - time.monotonic()
                 if remaining > 0:
@@ -213,7 +226,9 @@ class Worker:
             self._listener.on_dropped('frame_refused', str(error))
 
     def _hand_out(self, output: ActionChunk | FrameDropped | TokenDelta) -> None:
-        if isinstance(output, ActionChunk):
+        if isinstance(output, ActionChunk) and self._outdated:
+            self._listener.on_dropped('chunk_outdated', '')
+        elif isinstance(output, ActionChunk):
             self._listener.on_chunk(output)
             number, before_s = self._before
             if number == output.frame:

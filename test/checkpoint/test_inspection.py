@@ -209,21 +209,51 @@ def test_a_processor_step_nobody_knows_is_refused(copy_of, edit):
         inspect_checkpoint(folder)
 
 
+def test_relative_actions_are_read_as_lerobot_means_them(copy_of, edit):
+    """Joints whose name holds an excluded word stay absolute; names that are missing do not."""
+    folder = copy_of('pi05_lerobot')
+    names = ['shoulder', 'elbow', 'left_gripper', 'wrist', 'Gripper', 'roll']
+    settings = {'enabled': True, 'exclude_joints': ['gripper'], 'action_names': names}
+    edit(folder / 'policy_preprocessor.json', lambda c: c['steps'][2]['config'].update(settings))
+    edit(
+        folder / 'policy_postprocessor.json',
+        lambda c: c['steps'][1]['config'].update(enabled=True),
+    )
+    edit(folder / 'config.json', use_relative_actions=True)
+    relative = inspect_checkpoint(folder).relative_actions
+    assert relative == (True, True, False, True, False, True, True)
+
+
 @pytest.mark.parametrize(
     ('file', 'index'), [('policy_preprocessor.json', 2), ('policy_postprocessor.json', 1)]
 )
-def test_relative_actions_are_refused(copy_of, edit, file, index):
+def test_half_relative_actions_are_refused(copy_of, edit, file, index):
     """They would be sent to the robot as absolute ones."""
     folder = copy_of('pi05_lerobot')
     edit(folder / file, lambda c: c['steps'][index]['config'].update(enabled=True))
-    with pytest.raises(OxygenError, match='relative to the state are not supported'):
+    with pytest.raises(OxygenError, match='all three must agree'):
         inspect_checkpoint(folder)
 
 
 def test_relative_actions_by_config_alone_are_refused(copy_of, edit):
     folder = copy_of('pi05_lerobot')
     edit(folder / 'config.json', use_relative_actions=True)
-    with pytest.raises(OxygenError, match='config.json: use_relative_actions is true'):
+    with pytest.raises(OxygenError, match='use_relative_actions is True: all three must agree'):
+        inspect_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ('given', 'said'),
+    [
+        ([True] * 6, '6 values for 7 actions'),
+        ('all', 'must be a list of true and false'),
+        ([1] * 7, 'must be a list of true and false'),
+    ],
+)
+def test_stated_relative_actions_of_the_wrong_kind_are_refused(copy_of, edit, given, said):
+    folder = copy_of('pi05_openpi_format')
+    edit(folder / 'oxygen.json', relative_actions=given)
+    with pytest.raises(OxygenError, match=said):
         inspect_checkpoint(folder)
 
 

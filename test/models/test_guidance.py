@@ -1,5 +1,8 @@
 """Real-time chunking: the gradient is right, overlapping rows are met, others stay free."""
 
+import dataclasses
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -87,3 +90,23 @@ def test_guidance_leaves_the_pools_suffix_alone_and_keeps_no_graph(policy):
 def test_an_overlap_that_cannot_be_used_is_refused(policy, shape, delay, said):
     with pytest.raises(OxygenError, match=said):
         policy.observe(observation(policy), None, Overlap(np.zeros(shape, np.float32), delay))
+
+
+def test_relative_actions_count_from_their_own_frames_state(tmp_path):
+    """Absolute values of the same network output differ by the state; guidance knows of it."""
+    folder = tmp_path / 'relative'
+    shutil.copytree(GOLDEN / 'pi05_lerobot' / 'checkpoint', folder)
+    options = json.loads((folder / 'oxygen.json').read_text())
+    mask = [True, False, True, True, True, True, False]
+    (folder / 'oxygen.json').write_text(json.dumps({**options, 'relative_actions': mask}))
+    relative = Policy.from_checkpoint(folder)
+    absolute = Policy.from_checkpoint(GOLDEN / 'pi05_lerobot' / 'checkpoint')
+    seen = observation(absolute)
+    seen = dataclasses.replace(seen, state=np.linspace(-0.3, 0.3, 8, dtype=np.float32))
+    first, second = absolute.act(seen).actions, relative.act(seen).actions
+    np.testing.assert_allclose(
+        second - first, np.where(mask, seen.state[:7], 0) + 0 * first, atol=1e-6
+    )
+    processor = relative._processor
+    network = processor.network_actions(second, seen.state)
+    np.testing.assert_allclose(processor.robot_actions(network, seen.state), second, atol=1e-5)

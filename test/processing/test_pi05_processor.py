@@ -95,7 +95,8 @@ def test_the_causal_layouts_prompt_is_oxygens(case, golden_language, letter):
 
 def test_padded_dimensions_are_dropped_and_units_are_the_robots(case):
     scale = case.info.normalization.action
-    low, high = (case.processor.robot_actions(np.full((10, 32), v)) for v in (-1.0, 1.0))
+    state = np.full(8, 9.0, np.float32)  # of no account while actions are absolute
+    low, high = (case.processor.robot_actions(np.full((10, 32), v), state) for v in (-1.0, 1.0))
     np.testing.assert_array_equal(low, np.broadcast_to(scale.origin, (10, 7)))
     q99 = scale.origin + scale.span_out
     np.testing.assert_allclose(high, np.broadcast_to(q99, (10, 7)), atol=1e-6)

@@ -52,7 +52,9 @@ def test_images_by_openpis_rule(golden, letter):
 @pytest.mark.parametrize('letter', 'abcd')
 def test_robot_actions_of_lerobot(golden, letter):
     case = golden(LEROBOT)
-    actions = case.processor.robot_actions(case.expected[f'{letter}.actions_normalized_padded'][0])
+    state = case.inputs[f'{letter}.state']
+    padded = case.expected[f'{letter}.actions_normalized_padded'][0]
+    actions = case.processor.robot_actions(padded, state)
     assert (actions.shape, actions.dtype) == ((10, 7), np.float32)
     np.testing.assert_allclose(actions, case.expected[f'{letter}.actions_robot'][0], rtol=1e-5)
 
@@ -62,6 +64,7 @@ def test_robot_actions_of_lerobot(golden, letter):
 def test_robot_actions_of_openpi(golden, letter, resize):
     case = golden(OPENPI)
     name = f'{letter}.actions_normalized_padded.{resize}'
-    actions = case.processor.robot_actions(case.expected[name][0])
+    state = case.inputs[f'{letter}.state']
+    actions = case.processor.robot_actions(case.expected[name][0], state)
     wanted = case.expected[f'{letter}.actions_robot.{resize}'][0]
     np.testing.assert_allclose(actions, wanted, rtol=1e-5)

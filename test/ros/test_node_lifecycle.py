@@ -7,7 +7,7 @@ from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import ChangeState, GetState
 from rcl_interfaces.srv import GetParameters, SetParameters
 from rclpy.parameter import Parameter
-from ros_harness import NodeProcess, Peer, poll
+from ros_harness import NodeProcess, Peer, poll, stamp
 from std_msgs.msg import String
 
 from oxygen_ros import msg
@@ -56,8 +56,16 @@ def set_parameter(peer, name, value):
 
 
 def activate_when_loaded(peer):
-    peer.wait_for_state('inactive')
-    poll(lambda: peer.status().detail.startswith('configured'), 60, lambda: 'the load')
+    """After a configure; what the status said before that does not count."""
+    peer.heard[f'{NAME[1:]}/status'].clear()
+    since_ns = peer.now_ns()
+
+    def loaded():
+        status = peer.status()
+        is_new = status and stamp(status.header.stamp) > since_ns
+        return is_new and status.detail.startswith('configured')
+
+    poll(loaded, 60, lambda: f'the load, {peer.status()}')
     assert transition(peer, 'activate')
 
 

@@ -1,0 +1,113 @@
+"""What a robot's monitor sees on /diagnostics, over real topics."""
+
+import time
+
+import pytest
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from ros_harness import BASE, image, joint_state, jpeg, poll
+
+from oxygen_ros import msg
+from oxygen_ros.ros import qos
+
+OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
+CAMERA = 'camera base_0_rgb'
+
+
+@pytest.fixture
+def parts(node, peer):
+    """The newest entry of a part of the node, by the part's name."""
+    heard = peer.hear('/diagnostics', DiagnosticArray, qos.DIAGNOSTICS)
+
+    def newest():
+        entries = heard[-1].status if heard else []
+        return {entry.name.removeprefix('/oxygen: '): entry for entry in entries}
+
+    return newest
+
+
+def values(entry):
+    return {pair.key: pair.value for pair in entry.values}
+
+
+def wait_for(parts, part, level, while_sending, timeout=30):
+    """Send until an entry has this level, and return the entry."""
+
+    def attempt():
+        while_sending()
+        time.sleep(0.05)
+        entry = parts().get(part)
+        return entry if entry and entry.level == level else None
+
+    return poll(attempt, timeout, lambda: f'{part} at {level}, now {parts().get(part)}')
+
+
+def test_every_part_has_an_entry_with_names_as_monitors_group_them(peer, parts):
+    wait_for(parts, CAMERA, OK, peer.frame)
+    assert list(parts()) == [
+        'engine',
+        'action stream',
+        CAMERA,
+        'camera left_wrist_0_rgb',
+        'joint state',
+        'drops',
+    ]
+    assert {entry.hardware_id for entry in parts().values()} == {'demo_arm'}
+    assert all(entry.message for entry in parts().values())
+
+
+def test_a_silent_camera_turns_bad_under_its_name_and_good_again(peer, parts):
+    wait_for(parts, CAMERA, OK, peer.frame)
+
+    def without_the_base():
+        stamp_ns = peer.now_ns()
+        peer.joints.publish(joint_state(stamp_ns))
+        peer.wrist.publish(jpeg(stamp_ns))
+
+    silent = wait_for(parts, CAMERA, ERROR, without_the_base)
+    assert BASE.strip('/') in silent.message and 'limit 0.5 s' in silent.message
+    assert float(values(silent)['age_s']) > 0.5
+    assert parts()['camera left_wrist_0_rgb'].level == OK
+    assert parts()['engine'].level == WARN
+    back = wait_for(parts, CAMERA, OK, peer.frame)
+    assert float(values(back)['rate_hz']) > 0
+
+
+def test_a_camera_that_repeats_one_stamp_is_as_bad_as_a_silent_one(peer, parts):
+    wait_for(parts, CAMERA, OK, peer.frame)
+    frozen_ns = peer.now_ns()
+
+    def frozen():
+        stamp_ns = peer.now_ns()
+        peer.joints.publish(joint_state(stamp_ns))
+        peer.wrist.publish(jpeg(stamp_ns))
+        peer.base.publish(image(frozen_ns))
+
+    wait_for(parts, CAMERA, ERROR, frozen)
+
+
+def test_what_is_dropped_is_named_while_it_is_new(peer, parts):
+    peer.base.publish(image(peer.now_ns(), encoding='16UC1'))
+    entry = wait_for(parts, 'drops', WARN, lambda: None)
+    assert 'bad_encoding' in entry.message
+    assert int(values(entry)['bad_encoding']) >= 1
+    wait_for(parts, 'drops', OK, peer.frame)
+
+
+def test_rates_rows_kv_and_budget_are_shown_while_words_come(peer, parts):
+    peer.request.publish(
+        msg.LanguageRequest(id='shown', task='conversation', prompt='what?', max_tokens=60)
+    )
+
+    def shown():
+        peer.frame()
+        time.sleep(0.05)
+        return parts() and int(values(parts()['engine'])['rows']) and values(parts()['engine'])
+
+    engine = poll(shown, 30, lambda: f'a row, {parts().get("engine")}')
+    assert int(engine['kv_bytes']) > 0
+    assert 0 < float(engine['kv_percent']) <= 100
+    assert engine['budget'] == '5'
+    assert 0 <= int(engine['budget_used']) <= 5
+    assert int(engine['budget_used']) + int(engine['budget_slack']) == 5
+    assert float(engine['node_overhead_ms_p95']) > 0
+    assert int(values(parts()['action stream'])['missed_ticks']) >= 0
