@@ -15,6 +15,7 @@ from launch.event_handlers import OnProcessExit
 from launch.events import Shutdown
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
+from launch_ros.parameter_descriptions import ParameterValue
 
 from launch import LaunchDescription
 
@@ -28,9 +29,10 @@ def generate_launch_description():
         output='screen',
         parameters=[
             {
-                'checkpoint': LaunchConfiguration('checkpoint'),
+                # Always a text, also where a folder's name looks like a number.
+                'checkpoint': ParameterValue(LaunchConfiguration('checkpoint'), value_type=str),
+                'robot': ParameterValue(LaunchConfiguration('robot'), value_type=str),
                 'autostart': True,
-                'robot': LaunchConfiguration('robot'),
             }
         ],
     )

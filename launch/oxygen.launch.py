@@ -2,10 +2,14 @@
 
     ros2 launch oxygen_ros oxygen.launch.py checkpoint:=/models/pi05 robot:=demo autostart:=true
     ros2 launch oxygen_ros oxygen.launch.py params_file:=my.yaml namespace:=robot1
+    ros2 launch oxygen_ros oxygen.launch.py params_file:=my.yaml use_sim_time:=on log_level:=debug
 
 An argument that is given beats the parameter file, and the file beats the node's defaults.
+Booleans may be written true, True, 1, yes or on, and false, False, 0, no or off.
 """
 
+import json
+import tempfile
 from pathlib import Path
 
 from launch.actions import DeclareLaunchArgument, OpaqueFunction
@@ -19,37 +23,56 @@ ARGUMENTS = {
     'checkpoint': 'folder of the checkpoint; empty: as in the parameter file',
     'robot': 'contract file, or the name of one in config/robots; empty: as in the file',
     'autostart': 'true or false: configure and activate by itself; empty: as in the file',
+    'use_sim_time': 'true or false: follow /clock, for a bag that is played; empty: as in the file',
     'namespace': 'namespace of the node and of all its relative topics',
     'log_level': 'debug, info, warn or error',
 }
 DEFAULTS = {'log_level': 'info'}
+TEXTS, FLAGS = ('checkpoint', 'robot'), ('autostart', 'use_sim_time')
 
 
-def flag(text):
+def flag(name, text):
     """True or False from any usual spelling."""
     word = text.strip().lower()
     if word not in TRUE + FALSE:
-        raise ValueError(f'autostart is {text!r}: must be one of {", ".join(TRUE + FALSE)}')
+        raise ValueError(f'{name} is {text!r}: must be one of {", ".join(TRUE + FALSE)}')
     return word in TRUE
+
+
+def parameter_files(given):
+    """The user's file, then one with the arguments that were given."""
+    files = []
+    if given['params_file']:
+        files.append(Path(given['params_file']).expanduser())
+        if not files[0].is_file():
+            raise FileNotFoundError(f'params_file {files[0]} does not exist')
+    overrides = {name: given[name] for name in TEXTS if given[name]}
+    overrides.update({name: flag(name, given[name]) for name in FLAGS if given[name]})
+    if overrides:
+        files.append(override_file(given['namespace'], overrides))
+    return files
+
+
+def override_file(namespace, overrides):
+    """A file for the node's full name: under '/**' a section of the user's file could beat it."""
+    full_name = '/'.join(['', *filter(None, namespace.split('/')), 'oxygen'])
+    with tempfile.NamedTemporaryFile(
+        'w', prefix='oxygen_launch_', suffix='.yaml', delete=False
+    ) as file:
+        json.dump({full_name: {'ros__parameters': overrides}}, file)
+    return Path(file.name)
 
 
 def start(context):
     """The node, with the arguments that were given on top of the file."""
     given = {name: context.launch_configurations[name] for name in ARGUMENTS}
-    overrides = {name: given[name] for name in ('checkpoint', 'robot') if given[name]}
-    if given['autostart']:
-        overrides['autostart'] = flag(given['autostart'])
-    files = [given['params_file']] if given['params_file'] else []
-    for file in files:
-        if not Path(file).is_file():
-            raise FileNotFoundError(f'params_file {file} does not exist')
     return [
         Node(
             package='oxygen_ros',
             executable='oxygen_node',
             name='oxygen',
             namespace=given['namespace'],
-            parameters=[*files, overrides],
+            parameters=[str(file) for file in parameter_files(given)],
             output='screen',
             arguments=['--ros-args', '--log-level', given['log_level']],
         )

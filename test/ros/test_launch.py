@@ -4,6 +4,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+import yaml
 
 REASON = 'launch_ros is not installed: it comes with a ROS 2 distribution, not with the wheels'
 launch = pytest.importorskip('launch', reason=REASON)
@@ -38,15 +39,37 @@ def test_every_launch_file_describes_its_arguments(file):
     assert arguments and all(argument.description for argument in arguments)
 
 
-def test_only_arguments_that_were_given_beat_the_file(tmp_path):
+def parameters_of(node):
+    """What each parameter file of a node holds."""
+    files = [file for file, _ in node._Node__parameters]
+    return [yaml.safe_load(Path(''.join(part.text for part in f)).read_text()) for f in files]
+
+
+def test_only_arguments_that_were_given_come_on_top_of_the_file(tmp_path):
     file = tmp_path / 'p.yaml'
     file.write_text('/**: {ros__parameters: {seed: 1}}')
     module = load('oxygen.launch.py')
-    (node,) = start(module, params_file=str(file), robot='demo', autostart='Yes')
-    overrides = node._Node__parameters[-1]
-    shown = {''.join(s.text for s in key): value for key, value in overrides.items()}
-    assert set(shown) == {'robot', 'autostart'}
-    assert shown['autostart'] is True
+    (node,) = start(module, params_file=str(file), robot='007', autostart='Yes', namespace='/a/')
+    theirs, ours = parameters_of(node)
+    assert theirs == {'/**': {'ros__parameters': {'seed': 1}}}
+    assert ours == {'/a/oxygen': {'ros__parameters': {'robot': '007', 'autostart': True}}}
+
+
+def test_no_arguments_is_no_file():
+    (node,) = start(load('oxygen.launch.py'))
+    assert node._Node__parameters == []
+
+
+@pytest.mark.parametrize('name', ['autostart', 'use_sim_time'])
+@pytest.mark.parametrize(
+    'text, value',
+    [(text, True) for text in ('true', 'True', 'TRUE', '1', 'yes', 'on', ' On ')]
+    + [(text, False) for text in ('false', 'False', '0', 'no', 'off', 'OFF')],
+)
+def test_flags_in_every_usual_spelling(name, text, value):
+    (node,) = start(load('oxygen.launch.py'), **{name: text})
+    (ours,) = parameters_of(node)
+    assert ours['/oxygen']['ros__parameters'][name] is value
 
 
 def test_a_bad_flag_or_file_is_named():
