@@ -23,7 +23,7 @@ ARGUMENTS = {
     'checkpoint': 'folder of the checkpoint; empty: as in the parameter file',
     'robot': 'contract file, or the name of one in config/robots; empty: as in the file',
     'autostart': 'true or false: configure and activate by itself; empty: as in the file',
-    'use_sim_time': 'true or false: follow /clock, for a bag that is played; empty: as in the file',
+    'use_sim_time': 'true or false: follow /clock (a bag is played); empty: as in the file',
     'namespace': 'namespace of the node and of all its relative topics',
     'log_level': 'debug, info, warn or error',
 }

@@ -4,9 +4,10 @@ python tools/soak.py [--frames 10000] [--requests 1000] [--seed 0] [--json out.j
 
 The node is a process of its own (tiny model with random weights); this one is the robot and its
 user, over DDS with reliable publishers. A frame is sent when the one before is answered, or has
-had the time for it, so that nothing is overwritten in a queue. At the end must hold:
+had the time for it, so that nothing is overwritten in a queue. Counted from when the node hears
+every topic: what is sent while DDS is still connecting is lost. At the end must hold:
 
-images      sent = used in observations + dropped by a reason + held, as the node counts them
+images      sent = used in observations + dropped by a reason + held
 joints      sent = taken + dropped by a reason
 frames      taken by the engine = chunks heard, each once + chunks and frames dropped
 requests    every one sent has ended exactly once, with a reason
@@ -85,13 +86,14 @@ def soak(frames: int, requests: int, seed: int, folder: Path) -> dict[str, Any]:
             arguments = ('--ros-args', '--params-file', str(params))
             pid = processes.start('node', 'oxygen_ros.ros.node', *arguments)
             robot = Robot(SingleThreadedExecutor(), seed)
-            if not robot.wait_until_known(START_TIMEOUT_S):
+            if not robot.wait_until_heard(START_TIMEOUT_S):
                 raise SystemExit((folder / 'node.log').read_text(errors='replace')[-3000:])
+            before = _books(robot)
             sizes = _run(robot, pid, frames, requests, random.Random(seed))
             ended = robot.wait(lambda: not robot.open_requests(), END_TIMEOUT_S)
             robot.wait_for_report()
             faults = [] if ended else [f'requests never ended: {robot.open_requests()[:5]}']
-            faults += _unaccounted(robot) + _grown(sizes, robot)
+            faults += _unaccounted(robot, before) + _grown(sizes, robot)
             faults += processes.stop(10.0)
         log = (folder / 'node.log').read_text(errors='replace')
     finally:
@@ -138,35 +140,39 @@ def _run(
     return sizes
 
 
-def _unaccounted(robot: Robot) -> list[str]:
-    """What does not add up, one sentence each."""
+def _books(robot: Robot) -> Counter[str]:
+    """What the node has counted so far: images, joints and frames it can account for."""
     status = robot.status
     assert status is not None, 'served without a status'
     drops = {pair.key: int(pair.value) for pair in status.dropped}
-    books = {key: int(value) for key, value in robot.diagnostics['drops'].items()}
-    of_images = sum(n for reason, n in drops.items() if reason not in NOT_OF_IMAGES)
-    used, held = books['images used'], books['images held']
-    taken = int(robot.diagnostics['joint state']['messages'])
-    of_joints = sum(drops.get(reason, 0) for reason in OF_JOINTS)
-    of_frames = sum(drops.get(reason, 0) for reason in OF_FRAMES)
-    heard = len(robot.chunks)
-    balance = {
-        f'images: used {used}, dropped {of_images}, held {held}': (
-            robot.sent['images'],
-            used + of_images + held,
-        ),
-        f'joint states: taken {taken}, dropped {of_joints}': (
-            robot.sent['joints'],
-            taken + of_joints,
-        ),
-        f'frames: chunks heard {heard}, dropped {of_frames}': (status.frames, heard + of_frames),
-        'chunks heard more than once': (sum(robot.chunks.values()), heard),
-        'requests without an id': (
-            robot.sent['requests without an id'],
-            len(robot.ended.get('', [])),
-        ),
-    }
-    faults = [f'{what}: {a} sent, {b} accounted for' for what, (a, b) in balance.items() if a != b]
+    shown = robot.diagnostics['drops']
+    books = Counter(
+        images=sum(n for reason, n in drops.items() if reason not in NOT_OF_IMAGES),
+        joints=sum(drops.get(reason, 0) for reason in OF_JOINTS),
+        frames=status.frames - sum(drops.get(reason, 0) for reason in OF_FRAMES),
+    )
+    books['images'] += int(shown['images used']) + int(shown['images held'])
+    books['joints'] += int(robot.diagnostics['joint state']['messages'])
+    return books
+
+
+def _unaccounted(robot: Robot, before: Counter[str]) -> list[str]:
+    """What does not add up, one sentence each."""
+    books = _books(robot)
+    counted = {what: books[what] - before[what] for what in books}
+    sent = {**robot.sent, 'frames': len(robot.chunks)}
+    faults = [
+        f'{what}: {sent[what]} sent or heard, {counted[what]} accounted for by the node'
+        for what in counted
+        if sent[what] != counted[what]
+    ]
+    if (heard := sum(robot.chunks.values())) != len(robot.chunks):
+        faults.append(f'{heard} chunks heard for {len(robot.chunks)} frames')
+    nameless = len(robot.ended.get('', []))
+    if nameless != robot.sent['requests without an id']:
+        faults.append(
+            f'{robot.sent["requests without an id"]} requests without an id, {nameless} refused'
+        )
     twice = [name for name, reasons in robot.ended.items() if name and len(reasons) > 1]
     return faults + ([f'requests that ended more than once: {twice[:5]}'] if twice else [])
 

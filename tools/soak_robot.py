@@ -74,10 +74,23 @@ class Robot:
         seen = self.statuses
         self.wait(lambda: self.statuses >= seen + 2, 5.0)
 
-    def wait_until_known(self, timeout_s: float) -> bool:
-        """Until the node listens to every topic."""
+    def wait_until_heard(self, timeout_s: float) -> bool:
+        """Send until the node hears every input, then begin to count; False after the timeout."""
+        deadline = time.monotonic() + timeout_s
         topics = [*self._cameras, self._joints, self._request, self._cancel]
-        return self.wait(lambda: all(t.get_subscription_count() for t in topics), timeout_s)
+        self.wait(lambda: all(t.get_subscription_count() for t in topics), timeout_s)
+        while time.monotonic() < deadline:
+            self._stamp_ns = self._now_ns()
+            self._send_joints(self._joint_state())
+            for camera in self._cameras:
+                camera.publish(self._image())
+            self.wait_for_report()
+            inputs = [values for values in self.diagnostics.values() if 'messages' in values]
+            if inputs and all(int(values['messages']) for values in inputs):
+                self.sent.clear()
+                self.chunks.clear()
+                return True
+        return False
 
     # The robot
 
@@ -103,22 +116,24 @@ class Robot:
             self.wait_for_report()
 
     def _publish_joints(self) -> None:
-        state = JointState(name=list(node_setting.JOINTS), position=[0.1] * 7)
-        state.header.stamp = time_msg(self._stamp_ns)
         if self._chance(0.03):
             self._count('bad joint states')
+            state = self._joint_state()
             kind = self._random.randrange(3)
             if kind == 0:
-                state.position = [math.nan] * 7
-            elif kind == 1:
+                state.position[0] = math.nan
+            if kind == 1:
                 state.name = state.name[1:]
-                state.position = state.position[1:]
-            else:
+            if kind >= 1:
                 state.position = state.position[1:]
             self._send_joints(state)
-            state = JointState(name=list(node_setting.JOINTS), position=[0.1] * 7)
-            state.header.stamp = time_msg(self._stamp_ns)
-        self._send_joints(state)
+        self._send_joints(self._joint_state())
+
+    def _joint_state(self) -> JointState:
+        names = list(node_setting.JOINTS)
+        state = JointState(name=names, position=[0.1] * len(names))
+        state.header.stamp = time_msg(self._stamp_ns)
+        return state
 
     def _send_joints(self, state: JointState) -> None:
         self.sent['joints'] += 1

@@ -15,13 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from oxygen_ros.bench.plots import draw
 from oxygen_ros.bench.report import table
 from oxygen_ros.bench.run import record, run_arrivals, run_modes, run_sweep
 from oxygen_ros.bench.setting import DTYPES, Setting, build_model
 from oxygen_ros.checkpoint.random_pi05 import SIZES
+from oxygen_ros.devices import find_device
 from oxygen_ros.engine.request import MODES
 from oxygen_ros.types import OxygenError
 
@@ -117,8 +116,7 @@ def _setting(given: argparse.Namespace) -> Setting:
     names = ('size', 'device', 'dtype', 'cameras', 'prompt_tokens', 'horizon', 'tokens', 'budget')
     chosen = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
     setting = replace(setting, **chosen)
-    if setting.device.startswith('cuda') and not torch.cuda.is_available():
-        raise OxygenError(f'device {setting.device} is not there: use cpu')
+    find_device(setting.device)
     return setting
 
 

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from oxygen_ros.ros.joints import Joint
 from oxygen_ros.ros.yaml_tree import Node, brace, read_yaml
 from oxygen_ros.types import OxygenError
 
 CAMERA_TYPES = ('image', 'compressed')
-WHEN_EXPIRED = ('hold', 'silence')
+WHEN_EXPIRED = ('hold', 'ramp', 'silence')
+WHEN_STOPPED = ('hold', 'silence')
+MERGES = ('replace', 'blend', 'average', 'realtime')
 _TOPIC = re.compile(r'(~/|/)?[A-Za-z_][A-Za-z0-9_]*(/[A-Za-z_][A-Za-z0-9_]*)*')
 
 
@@ -45,12 +48,22 @@ class State:
 
 @dataclass(frozen=True)
 class Actions:
-    """What the columns of a chunk drive and how long its rows count."""
+    """What the columns of a chunk drive, how long its rows count and how chunks are joined.
+
+    when_expired, when_stopped, merge: one of WHEN_EXPIRED, WHEN_STOPPED, MERGES. blend_steps:
+    rows over which 'blend' goes over to a new chunk. trajectory_topic: '' is none.
+    """
 
     joints: tuple[Joint, ...]
     step_period_s: float
     valid_for_s: float
     when_expired: str = 'hold'
+    ramp_s: float = 0.3
+    when_stopped: str = 'hold'
+    merge: str = 'replace'
+    blend_steps: int = 4
+    interpolate: bool = False
+    trajectory_topic: str = ''
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -189,12 +202,19 @@ def _units(node: Node) -> dict[str, Joint]:
 
 
 def _joint_units(name: str, node: Node) -> Joint:
-    keys = node.mapping((), optional=('scale', 'offset', 'invert'))
+    limits = ('lower', 'upper', 'max_velocity', 'max_acceleration')
+    keys = node.mapping((), optional=('scale', 'offset', 'invert', *limits))
     joint = Joint(
         name,
         scale=keys['scale'].number() if 'scale' in keys else 1.0,
         offset=keys['offset'].number() if 'offset' in keys else 0.0,
         invert=keys['invert'].flag() if 'invert' in keys else False,
+        lower=keys['lower'].number() if 'lower' in keys else None,
+        upper=keys['upper'].number() if 'upper' in keys else None,
+        max_velocity=keys['max_velocity'].positive() if 'max_velocity' in keys else None,
+        max_acceleration=(
+            keys['max_acceleration'].positive() if 'max_acceleration' in keys else None
+        ),
     )
     if problem := joint.problem():
         raise OxygenError(f'{node.where}: {problem}')
@@ -212,14 +232,27 @@ def _state(node: Node, units: Mapping[str, Joint]) -> State:
     return State(topic=_topic(keys['topic']), joints=_joints(keys['joints'], units))
 
 
+_ACTION_OPTIONS: Mapping[str, Callable[[Node], Any]] = {
+    'when_expired': lambda node: node.choice(WHEN_EXPIRED),
+    'ramp_s': Node.positive,
+    'when_stopped': lambda node: node.choice(WHEN_STOPPED),
+    'merge': lambda node: node.choice(MERGES),
+    'blend_steps': lambda node: node.count(),
+    'interpolate': Node.flag,
+    'trajectory_topic': lambda node: _topic(node),
+}
+
+
 def _actions(node: Node, units: Mapping[str, Joint]) -> Actions:
-    keys = node.mapping(('joints', 'step_period_s', 'valid_for_s'), optional=('when_expired',))
-    expired = keys['when_expired'].choice(WHEN_EXPIRED) if 'when_expired' in keys else 'hold'
+    keys = node.mapping(
+        ('joints', 'step_period_s', 'valid_for_s'), optional=tuple(_ACTION_OPTIONS)
+    )
+    options = {name: read(keys[name]) for name, read in _ACTION_OPTIONS.items() if name in keys}
     actions = Actions(
         joints=_joints(keys['joints'], units),
         step_period_s=keys['step_period_s'].positive(),
         valid_for_s=keys['valid_for_s'].positive(),
-        when_expired=expired,
+        **options,
     )
     if actions.valid_for_s < actions.step_period_s:
         raise keys['valid_for_s'].fail(f'at least step_period_s ({actions.step_period_s:g})')

@@ -24,13 +24,18 @@ class Joint:
     """One joint, bound by its ROS name. offset: the robot's value where the model says 0.
 
     scale: how far the robot moves for one unit of the model. invert: the model counts the other
-    way, as if scale were negative.
+    way, as if scale were negative. lower to max_acceleration: limits of the actions in robot
+    units, per s and per s^2; None is none.
     """
 
     name: str
     scale: float = 1.0
     offset: float = 0.0
     invert: bool = False
+    lower: float | None = None
+    upper: float | None = None
+    max_velocity: float | None = None
+    max_acceleration: float | None = None
 
     @property
     def gain(self) -> float:
@@ -43,7 +48,9 @@ class Joint:
         return (self.gain, self.offset) != (1.0, 0.0)
 
     def problem(self) -> str:
-        """What is wrong with the mapping, or an empty string."""
+        """What is wrong with the mapping or the limits, or an empty string."""
+        if self.lower is not None and self.upper is not None and self.lower >= self.upper:
+            return f'lower {self.lower:g} must be below upper {self.upper:g}'
         if self.scale == 0:
             return 'scale is 0: must not be 0, it is how far the robot moves for one model unit'
         if self.invert and self.scale < 0:

@@ -6,9 +6,15 @@ main one, which only waits for SIGINT or SIGTERM.
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == '__main__':
+    from oxygen_ros.ros import early
+
+    early.exit_at_once_on_signals()
+
 import os
 import queue
-import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 
@@ -22,7 +28,7 @@ from rclpy.parameter import Parameter
 from std_srvs.srv import Trigger
 
 from oxygen_ros import msg
-from oxygen_ros.ros import parameters, process, qos
+from oxygen_ros.ros import early, parameters, process, qos
 from oxygen_ros.ros.diagnostics import Rates, Report, status_msg
 from oxygen_ros.ros.health import Health
 from oxygen_ros.ros.parameters import Value, number
@@ -71,10 +77,11 @@ class OxygenNode(LifecycleNode):
         if self._activate_when_loaded:
             self.trigger_configure()
 
-    def close(self) -> bool:
-        """Release everything before the process ends; False if a step is still running."""
+    def close(self) -> None:
+        """Release everything before the process ends."""
         session, self._session = self._session, None
-        return session.close(STOP_TIMEOUT_S) if session else True
+        if session:
+            session.close(STOP_TIMEOUT_S)
 
     # Lifecycle. rclpy swallows exceptions in these callbacks, hence _attempt.
 
@@ -244,7 +251,7 @@ class OxygenNode(LifecycleNode):
 
 def main(args: list[str] | None = None) -> int:
     """Run the node until SIGINT or SIGTERM; exit status 0 then, 1 if it could not start."""
-    process.exit_at_once_on_signals()
+    early.exit_at_once_on_signals()
     # Threads of torch that wait must not spin on the cores that the action stream needs.
     os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
     # Imported before anyone can call a service: it holds the interpreter lock for seconds.
@@ -262,13 +269,11 @@ def main(args: list[str] | None = None) -> int:
     node.start()
     spinner = process.Spinner(node, stop)
     stop.wait()
-    ended = spinner.close()
-    ended &= node.close()
+    spinner.close()
+    node.close()
     node.destroy_node()
     rclpy.try_shutdown()
-    if not ended:
-        process.leave_now()
-    return 0
+    process.leave_now()
 
 
 if __name__ == '__main__':

@@ -8,19 +8,14 @@ import sys
 import threading
 import traceback
 from types import FrameType
+from typing import NoReturn
 
 import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-def exit_at_once_on_signals() -> None:
-    """For the time in which modules are imported and nothing is open yet."""
-    for number in SIGNALS:
-        signal.signal(number, lambda *_: os._exit(0))
+from oxygen_ros.ros.early import SIGNALS
 
 
 def stop_on_signals() -> threading.Event:
@@ -68,8 +63,11 @@ class Spinner:
                 self._node.get_logger().error(f'error in a callback: {traceback.format_exc()}')
 
 
-def leave_now() -> None:
-    """End the process with status 0 although a thread of it cannot be interrupted."""
+def leave_now() -> NoReturn:
+    """End the process with status 0, without the interpreter's own teardown.
+
+    With torch loaded that takes seconds, and a thread inside a step cannot be interrupted.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

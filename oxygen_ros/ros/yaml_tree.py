@@ -124,3 +124,9 @@ class Node:
         if value <= 0:
             raise self.fail('a number above 0')
         return value
+
+    def count(self) -> int:
+        """A whole number above 0."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int) or self.value < 1:
+            raise self.fail('a whole number above 0')
+        return self.value

@@ -68,7 +68,7 @@ def test_request_times_keep_their_rate():
     ('arguments', 'said'),
     [
         (['--modes', 'fast'], 'unknown modes fast, allowed: isolated, shared_kv, continuous'),
-        (['--device', 'cuda'], 'device cuda is not there'),
+        (['--device', 'cuda:99'], "device 'cuda:99' is not there"),
         (['--json', '/proc/nowhere/x.json'], 'cannot be written'),
         (['--preset', 'huge'], "invalid choice: 'huge'"),
         (['--size', 'huge'], "invalid choice: 'huge'"),

@@ -39,25 +39,25 @@ def test_every_launch_file_describes_its_arguments(file):
     assert arguments and all(argument.description for argument in arguments)
 
 
-def parameters_of(node):
-    """What each parameter file of a node holds."""
-    files = [file for file, _ in node._Node__parameters]
-    return [yaml.safe_load(Path(''.join(part.text for part in f)).read_text()) for f in files]
+def parameters_of(module, **given):
+    """What each parameter file of the node holds."""
+    given = {**{name: module.DEFAULTS.get(name, '') for name in module.ARGUMENTS}, **given}
+    return [yaml.safe_load(file.read_text()) for file in module.parameter_files(given)]
 
 
 def test_only_arguments_that_were_given_come_on_top_of_the_file(tmp_path):
     file = tmp_path / 'p.yaml'
     file.write_text('/**: {ros__parameters: {seed: 1}}')
     module = load('oxygen.launch.py')
-    (node,) = start(module, params_file=str(file), robot='007', autostart='Yes', namespace='/a/')
-    theirs, ours = parameters_of(node)
+    theirs, ours = parameters_of(
+        module, params_file=str(file), robot='007', autostart='Yes', namespace='/a/'
+    )
     assert theirs == {'/**': {'ros__parameters': {'seed': 1}}}
     assert ours == {'/a/oxygen': {'ros__parameters': {'robot': '007', 'autostart': True}}}
 
 
 def test_no_arguments_is_no_file():
-    (node,) = start(load('oxygen.launch.py'))
-    assert node._Node__parameters == []
+    assert parameters_of(load('oxygen.launch.py')) == []
 
 
 @pytest.mark.parametrize('name', ['autostart', 'use_sim_time'])
@@ -67,8 +67,7 @@ def test_no_arguments_is_no_file():
     + [(text, False) for text in ('false', 'False', '0', 'no', 'off', 'OFF')],
 )
 def test_flags_in_every_usual_spelling(name, text, value):
-    (node,) = start(load('oxygen.launch.py'), **{name: text})
-    (ours,) = parameters_of(node)
+    (ours,) = parameters_of(load('oxygen.launch.py'), **{name: text})
     assert ours['/oxygen']['ros__parameters'][name] is value
 
 

@@ -10,11 +10,11 @@ REASON = 'launch_testing is not installed: it comes with a ROS 2 distribution, n
 launch_testing = pytest.importorskip('launch_testing', reason=REASON)
 pytest.importorskip('launch_ros', reason=REASON)
 
-import launch_testing.actions  # noqa: E402
-import launch_testing.asserts  # noqa: E402
 import rclpy  # noqa: E402
 from launch.actions import IncludeLaunchDescription  # noqa: E402
 from launch.launch_description_sources import PythonLaunchDescriptionSource  # noqa: E402
+from launch_testing.actions import ReadyToTest  # noqa: E402
+from launch_testing.asserts import assertExitCodes  # noqa: E402
 from rcl_interfaces.srv import GetParameters  # noqa: E402
 from ros_harness import poll, use_own_domain  # noqa: E402
 
@@ -43,7 +43,7 @@ def generate_test_description():
     included = IncludeLaunchDescription(
         PythonLaunchDescriptionSource(str(FILE)), launch_arguments=arguments.items()
     )
-    return LaunchDescription([included, launch_testing.actions.ReadyToTest()])
+    return LaunchDescription([included, ReadyToTest()])
 
 
 class TestParameters(unittest.TestCase):
@@ -69,7 +69,7 @@ class TestParameters(unittest.TestCase):
 @launch_testing.post_shutdown_test()
 class TestEnd(unittest.TestCase):
     def test_the_node_ends_cleanly(self, proc_info, proc_output):
-        launch_testing.asserts.assertExitCodes(proc_info)
+        assertExitCodes(proc_info)
         for name in proc_info.process_names():
             text = ''.join(part.text.decode() for part in proc_output[name])
             self.assertNotIn('Traceback', text)
