@@ -46,7 +46,8 @@ ORDER = {
     'check.live': 'check.bag check.samples replay.sources ros.contract ros.qos types rclpy '
     'messages',
     'demo': 'demo checkpoint replay ros types numpy PIL rclpy messages rosbags tqdm yaml',
-    'bench': 'bench devices engine models checkpoint processing policy types numpy torch matplotlib tqdm',
+    'bench': 'bench devices engine models checkpoint processing policy types numpy torch '
+    'matplotlib tqdm',
 }
 MESSAGES = {
     'builtin_interfaces',
