@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-if __name__ == '__main__':
+if __name__ == '__main__':  # the imports below take seconds
     from oxygen_ros.ros import early
 
     early.exit_at_once_on_signals()

@@ -39,7 +39,7 @@ ORDER = {
     'ros.observation_buffer': 'ros.contract ros.joints types numpy',
     'ros.preflight': 'ros.contract ros.joints ros.parameters ros.yaml_tree policy types',
     'ros.yaml_tree': 'types yaml',
-    'ros': 'ros policy types numpy yaml rclpy messages',
+    'ros': 'ros policy tasks types numpy yaml rclpy messages',
     'replay': 'replay policy ros.arguments ros.contract ros.conversions ros.joints '
     'ros.observation_buffer ros.parameters ros.preflight types numpy rosbags tqdm',
     'check': 'check replay ros.arguments ros.contract ros.conversions ros.preflight types',

@@ -1,4 +1,7 @@
-"""The live node and oxygen_replay answer the same messages with the same numbers and words."""
+"""The live node and oxygen_replay answer the same messages with the same numbers and words.
+
+Words that were asked for, and words that a task asks by itself.
+"""
 
 import json
 
@@ -14,6 +17,8 @@ from oxygen_ros.replay import cli
 from oxygen_ros.replay.bag import REQUEST_TYPE, typestore
 
 REQUEST = '/oxygen/language/request'
+# Ends within the budget of its own frame, so that it is never pending when the next frame asks.
+EVERY_OTHER = {'prompt': 'what now?', 'every_frames': 2, 'max_tokens': 4, 'max_pending': 1}
 KIND = {
     rig.BASE: 'sensor_msgs/msg/Image',
     rig.WRIST: 'sensor_msgs/msg/CompressedImage',
@@ -56,19 +61,37 @@ class Recorder:
 
 
 @pytest.fixture
+def node(tmp_path, tiny_checkpoint, peer):
+    process = rig.NodeProcess(
+        tmp_path,
+        checkpoint=str(tiny_checkpoint),
+        robot='demo',
+        autostart=True,
+        seed=5,
+        status_period_s=0.1,
+        tasks={'subtask': EVERY_OTHER},
+    )
+    peer.wait_for_state('waiting')
+    yield process
+    process.kill()
+
+
+@pytest.fixture
 def recorded(node, peer, tmp_path):
     """A bag and the stamps of its frames, which the node has answered."""
     path = tmp_path / 'bag'
     with Writer(path, version=9, storage_plugin=StoragePlugin.MCAP) as writer:
         recorder = Recorder(writer, peer)
         recorder.send('/instruction', String(data='stack the cups'))
+        rig.poll(lambda: 'instruction' not in peer.status().detail, 20, lambda: 'the instruction')
         stamps = [recorder.frame(40)]
-        for k, task in enumerate(['memory', 'subtask']):
+        rig.poll(lambda: peer.ended('subtask/0', 'subtask'), 20, lambda: 'what it asked itself')
+        for k, task in enumerate(['memory', 'conversation']):
             asked = msg.LanguageRequest(id=f'q{k}', task=task, prompt='what now?', max_tokens=9)
             recorder.send(REQUEST, asked)
             rig.poll(lambda: peer.status().queued, 20, lambda: 'the request to be queued')
             stamps.append(recorder.frame(90 + 50 * k))
-        for k, task in enumerate(['memory', 'subtask']):
+        for k, task in enumerate(['memory', 'conversation']):
             rig.poll(lambda k=k, task=task: peer.ended(f'q{k}', task), 20, lambda: 'the answers')
     return path, stamps
 
@@ -85,9 +108,12 @@ def test_same_chunks_and_words(recorded, node, peer, tmp_path):
         chunk = live[frame['stamp_ns']]
         assert chunk.horizon == len(replayed)
         assert np.array_equal(np.array(chunk.actions, np.float32), replayed.reshape(-1))
-    for k, answer in enumerate(report['requests']):
-        heard = peer.answer(f'q{k}', answer['task'])
-        assert answer['stamp_ns'] == rig.stamp(heard[0].header.stamp) == stamps[k + 1]
+    answers = {answer['id']: answer for answer in report['requests']}
+    asked_of = {'subtask/0': 0, 'q0': 1, 'q1': 2, 'subtask/1': 2}
+    assert set(answers) == set(asked_of) and report['counters']['tasks_skipped'] == {}
+    for name, answer in answers.items():
+        heard = peer.answer(name, answer['task'])
+        assert answer['stamp_ns'] == rig.stamp(heard[0].header.stamp) == stamps[asked_of[name]]
         assert answer['tokens'] == [t.token for t in heard if t.token >= 0] != []
         assert answer['text'] == ''.join(t.text for t in heard)
         assert answer['reason'] == heard[-1].reason
