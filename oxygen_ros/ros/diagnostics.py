@@ -113,6 +113,7 @@ class Report:
     """One moment of the node, from which both messages are made.
 
     robot, inputs and stream (the action stream's state) are empty while the node is not active.
+    motion: numbers of the seams and limits, by the names in ~/status.
     images: 'used' in observations and 'held' for the next one; the others are in dropped.
     """
 
@@ -129,6 +130,7 @@ class Report:
     stream: str = ''
     overhead_ms: Mapping[str, float] = field(default_factory=dict)
     images: Mapping[str, int] = field(default_factory=dict)
+    motion: Mapping[str, object] = field(default_factory=dict)
 
 
 def status_msg(report: Report, rates: Rates) -> msg.EngineStatus:
@@ -147,6 +149,9 @@ def status_msg(report: Report, rates: Rates) -> msg.EngineStatus:
         action_stream_hz=rates.stream.rate(),
         tokens_per_s=rates.tokens.rate(),
         camera_to_chunk_ms=rates.camera_to_chunk_ms,
+        seam_jump=report.motion.get('seam_jump', 0.0),
+        seam_joint=report.motion.get('seam_joint', ''),
+        steps_limited=report.motion.get('steps_limited', 0),
         frames=stats.frames,
         chunks=stats.chunks,
         tokens=stats.tokens,

@@ -71,6 +71,7 @@ class Health:
             'rate_hz': status.action_stream_hz,
             'rate_wanted_hz': report.values['action_rate_hz'],
             'missed_ticks': report.missed_ticks,
+            **report.motion,
         }
         if not report.stream:
             return 'action stream', OK, 'not active', values

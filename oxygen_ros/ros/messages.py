@@ -10,11 +10,12 @@ from array import array
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from builtin_interfaces.msg import Time
+from builtin_interfaces.msg import Duration, Time
 from diagnostic_msgs.msg import KeyValue
+from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from oxygen_ros import msg
-from oxygen_ros.ros.action_stream import DueStep
+from oxygen_ros.ros.motion.mover import DueStep
 from oxygen_ros.types import ActionChunk, TokenDelta
 
 BASE_FRAME = 'base_link'
@@ -61,9 +62,29 @@ def step_to_msg(step: DueStep, joint_names: Sequence[str]) -> msg.ActionStep:
     message.header.stamp = time_msg(step.due_ns)
     message.header.frame_id = BASE_FRAME
     message.source_stamp = time_msg(chunk.stamp_ns)
-    message.values = doubles(chunk.actions[step.index])
+    message.values = doubles(step.values)
     message.inference_begin = time_msg(chunk.began_ns)
     message.inference_end = time_msg(chunk.ended_ns)
+    return message
+
+
+def trajectory_msg(
+    start_ns: int, joint_names: Sequence[str], rows: np.ndarray, times_ns: Sequence[int]
+) -> JointTrajectory:
+    """Positions [n, A] and when each is due, for a joint_trajectory_controller.
+
+    header.stamp is start_ns, when row 0 of the chunk is due; points count from there.
+    """
+    message = JointTrajectory(joint_names=list(joint_names))
+    message.header.stamp = time_msg(start_ns)
+    message.header.frame_id = BASE_FRAME
+    for row, time_ns in zip(rows, times_ns, strict=True):
+        sec, nanosec = divmod(int(time_ns) - start_ns, 1_000_000_000)
+        message.points.append(
+            JointTrajectoryPoint(
+                positions=doubles(row), time_from_start=Duration(sec=sec, nanosec=nanosec)
+            )
+        )
     return message
 
 

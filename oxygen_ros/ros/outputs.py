@@ -6,15 +6,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 from rclpy.node import Node
 from std_msgs.msg import String
+from trajectory_msgs.msg import JointTrajectory
 
 from oxygen_ros import msg
 from oxygen_ros.ros import qos
-from oxygen_ros.ros.action_stream import DueStep
 from oxygen_ros.ros.contract import Actions
 from oxygen_ros.ros.diagnostics import Drops, Rates
-from oxygen_ros.ros.messages import chunk_to_msg, step_to_msg, token_to_msg
+from oxygen_ros.ros.messages import chunk_to_msg, step_to_msg, token_to_msg, trajectory_msg
+from oxygen_ros.ros.motion.mover import DueStep
 from oxygen_ros.types import ActionChunk, Reason, TokenDelta
 
 MAX_REASON_CHARS = 300  # a refusal quotes what was asked
@@ -33,6 +35,11 @@ class Outputs:
         self._contract = node.create_publisher(String, '~/contract', qos.CONTRACT)
         self._chunk = node.create_publisher(msg.ActionChunk, '~/action_chunk', qos.CHUNK)
         self._step = node.create_publisher(msg.ActionStep, '~/action', qos.ACTION)
+        self._trajectory = (
+            node.create_publisher(JointTrajectory, actions.trajectory_topic, qos.TRAJECTORY)
+            if actions.trajectory_topic
+            else None
+        )
         self._refused = node.create_publisher(msg.LanguageToken, '~/language/refused', qos.TOKEN)
         self._tokens = {
             task: node.create_publisher(msg.LanguageToken, f'~/language/{task}', qos.TOKEN)
@@ -51,6 +58,7 @@ class Outputs:
             self._chunk,
             self._step,
             self._refused,
+            *([self._trajectory] if self._trajectory else []),
             *self._tokens.values(),
         ):
             self._node.destroy_publisher(publisher)
@@ -74,6 +82,12 @@ class Outputs:
         """Publish the row that is due."""
         self._step.publish(step_to_msg(step, self._actions.names))
         self._rates.stream.add()
+
+    def trajectory(self, start_ns: int, rows: np.ndarray, times_ns: Sequence[int]) -> None:
+        """Publish rows [n, A] that are still to come, if the contract names a topic for them."""
+        if self._trajectory is not None and len(rows):
+            names = self._actions.names
+            self._trajectory.publish(trajectory_msg(start_ns, names, rows, times_ns))
 
     def token(self, delta: TokenDelta) -> None:
         """Publish a word on its task's topic; a refusal also on ~/language/refused."""

@@ -23,9 +23,13 @@ JOINT_STATES = _profile(5, reliable=False)
 INSTRUCTION_LATCHED = _profile(1, latched=True)
 INSTRUCTION_LIVE = _profile(1)
 
+# Together they hear every publisher, without loss where the publisher allows, and what was latched.
+EMERGENCY = (_profile(5), _profile(5, reliable=False), _profile(1, latched=True))
+
 REQUEST = _profile(64)
 CHUNK = _profile(5)
 ACTION = _profile(10)
+TRAJECTORY = _profile(1)
 TOKEN = _profile(256)
 STATUS = _profile(5)
 DIAGNOSTICS = _profile(5)

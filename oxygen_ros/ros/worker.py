@@ -22,6 +22,7 @@ from oxygen_ros.types import (
     FrameDropped,
     LanguageRequest,
     Observation,
+    Overlap,
     OxygenError,
     PolicyInfo,
     TokenDelta,
@@ -76,11 +77,13 @@ class Worker:
         *,
         idle_period_s: float,
         max_commands: int,
+        overlap: Callable[[Observation], Overlap | None] = lambda observation: None,
     ) -> None:
         self._make_policy = make_policy
         self._listener = listener
         self._idle_period_s = idle_period_s
         self._max_commands = max_commands
+        self._overlap = overlap  # what a frame's chunk is to continue; on the worker's thread
         self._condition = threading.Condition()
         self._observation: Observation | None = None
         self._commands: deque[Command] = deque()
@@ -183,8 +186,8 @@ class Worker:
                 self._outdated = False
             for command in (*commands, change) if change else commands:
                 command(policy)
-            # Frames that come faster than they are answered would starve words for ever: between
-            # two frames one step of words is run, if the budget allows any.
+            # Overload sheds words first: between two frames that wait they get one step, so that
+            # they are not starved for ever, and never a second one. Then it sheds frames.
             if not answered or policy.idle:
                 self._take_frame(policy)
             outputs = policy.step()
@@ -221,7 +224,8 @@ class Worker:
         waited_s = max(handed_s, self._free_s) - handed_s  # for the engine, which was busy
         taken_s = time.monotonic() - arrived_s - waited_s
         try:
-            self._before = (policy.observe(observation), taken_s)
+            number = policy.observe(observation, overlap=self._overlap(observation))
+            self._before = (number, taken_s)
         except OxygenError as error:
             self._listener.on_dropped('frame_refused', str(error))
 

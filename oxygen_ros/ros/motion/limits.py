@@ -67,6 +67,13 @@ class Limiter:
         self._position = self._target = None
         self._velocity = np.zeros(len(self._free))
 
+    def copy(self, period_s: float) -> Limiter:
+        """Another one for steps of another period that goes on from here."""
+        other = Limiter(self._limits, period_s)
+        other._position, other._velocity = self._position, self._velocity
+        other._target = self._position
+        return other
+
     def follow(self, target: np.ndarray) -> tuple[np.ndarray, bool]:
         """The next step [A] towards a target [A], and whether a limit held it back."""
         target = target.astype(np.float64)

@@ -131,7 +131,7 @@ class Mover:
     def last_step(self, now_ns: int) -> DueStep | None:
         """The safe command with which the stream ends, by contract; None for silence."""
         with self._lock:
-            return self._repeated(now_ns)
+            return self._halted(now_ns)
 
     def overlap(self, stamp_ns: int, now_ns: int) -> np.ndarray | None:
         """Rows [n, A], n <= H, of the running plan when those of a chunk from stamp_ns are due.
@@ -146,10 +146,17 @@ class Mover:
             times = start_ns + np.arange(len(plan.rows), dtype=np.int64) * self._step_ns
             return plan.values_at(times[times < plan.ends_ns]).astype(np.float32)
 
-    def limited_rows(self, plan: Plan) -> np.ndarray:
-        """All rows of a plan, [H, A], no faster than the limits."""
-        limiter = Limiter(self._limits, self._actions.step_period_s)
-        return np.stack([limiter.follow(row)[0] for row in plan.rows])
+    def rows_ahead(self, plan: Plan, now_ns: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of a plan that are due later than now, [n, A], and when, int64 [n].
+
+        No faster than the limits, from the last published step on.
+        """
+        times = plan.due_times()[: plan.last + 1]
+        ahead = np.flatnonzero(times > now_ns)
+        with self._lock:
+            limiter = self._limiter.copy(self._actions.step_period_s)
+        rows = [limiter.follow(plan.rows[row])[0] for row in ahead]
+        return np.reshape(rows, (len(ahead), plan.rows.shape[1])), times[ahead]
 
     # Under the lock.
 
@@ -185,7 +192,7 @@ class Mover:
         stalled = self._watch_clock(now_ns, steady_ns)
         if self._stopped:
             self.state = f'stopped: {self._stopped}'
-            return self._repeated(now_ns)
+            return self._halted(now_ns)
         if self._plan is None:
             return self._without_plan(now_ns)
         if self._begin_lead_ns is not None:
@@ -243,9 +250,12 @@ class Mover:
         self.limited += held_back
         return DueStep(plan.chunk, index, hold, now_ns, values)
 
+    def _halted(self, now_ns: int) -> DueStep | None:
+        return None if self._actions.when_stopped == 'silence' else self._repeated(now_ns)
+
     def _repeated(self, now_ns: int) -> DueStep | None:
-        """The last published step once more; None if there is none or the contract says so."""
-        if self._last is None or self._actions.when_stopped == 'silence':
+        """The last published step once more, without a ramp; None if there is none."""
+        if self._last is None:
             return None
         self._limiter.start(self._last.values)
         return replace(self._last, hold=True, due_ns=now_ns)

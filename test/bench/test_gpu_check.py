@@ -1,0 +1,24 @@
+"""The GPU check runs to its end, on a CPU and a tiny model."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_gpu_check_on_a_cpu(tmp_path):
+    settings = {'DEVICE': 'cpu', 'SIZE': 'tiny', 'DTYPE': 'float32', 'ROUNDS': '1'}
+    ran = subprocess.run(
+        [ROOT / 'tools' / 'gpu_check.sh', tmp_path / 'out'],
+        env={**os.environ, **settings, 'PYTHON': sys.executable},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    parity = json.loads((tmp_path / 'out' / 'parity.json').read_text())
+    assert parity['golden_actions_max_abs'] < 1e-4
+    assert parity['modes_bit_equal'] and parity['words_equal_alone']
+    assert json.loads((tmp_path / 'out' / 'paper.json').read_text())['setting']['device'] == 'cpu'

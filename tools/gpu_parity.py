@@ -1,0 +1,111 @@
+"""Engine parity on a device: golden actions and words, three modes, batches. No ROS, no pytest.
+
+    python tools/gpu_parity.py --device cuda --json parity.json
+
+Exit code 1 if anything differs by more than it may.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from oxygen_ros.engine.request import MODES  # noqa: E402
+from oxygen_ros.policy import Policy  # noqa: E402
+from oxygen_ros.types import LanguageRequest, Observation, OxygenError  # noqa: E402
+
+CASE = ROOT / 'test' / 'golden' / 'pi05_lerobot'
+SLOTS = ('base_0_rgb', 'left_wrist_0_rgb', 'right_wrist_0_rgb')
+TOLERANCE = 1e-4  # float32 on a GPU sums in another order than the maker's CPU
+
+
+def main() -> int:
+    """Check everything and say what was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('--device', default='cuda')
+    parser.add_argument('--json', metavar='FILE')
+    given = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        found = {'device': given.device, **check(given.device)}
+    except OxygenError as error:
+        print(f'gpu_parity: {error}', file=sys.stderr)
+        return 2
+    for name, value in found.items():
+        print(f'{name}: {value}')
+    if given.json:
+        Path(given.json).write_text(json.dumps(found, indent=2) + '\n', encoding='utf-8')
+    good = found['golden_actions_max_abs'] <= TOLERANCE
+    good &= found['modes_bit_equal'] and found['words_equal_to_cpu'] and found['words_equal_alone']
+    print('parity: ' + ('ok' if good else 'FAILED'))
+    return 0 if good else 1
+
+
+def check(device: str) -> dict[str, float | bool]:
+    """Differences on the four golden observations."""
+    frames = observations()
+    policies = {mode: load(device, mode) for mode in MODES}
+    worst, equal = 0.0, True
+    for seen, noise, wanted in frames:
+        chunks = {mode: p.act(seen, noise).actions for mode, p in policies.items()}
+        worst = max(worst, float(np.abs(chunks['continuous'] - wanted).max()))
+        equal &= all(np.array_equal(chunks['continuous'], chunk) for chunk in chunks.values())
+    together = words(policies['continuous'], frames)
+    return {
+        'golden_actions_max_abs': worst,
+        'modes_bit_equal': bool(equal),
+        'words_equal_to_cpu': together == words(load('cpu', 'continuous'), frames),
+        'words_equal_alone': together == words(policies['isolated'], frames),
+    }
+
+
+def load(device: str, mode: str) -> Policy:
+    """The golden checkpoint in float32."""
+    return Policy.from_checkpoint(CASE / 'checkpoint', device=device, mode=mode, budget=2)
+
+
+def observations() -> list[tuple[Observation, np.ndarray, np.ndarray]]:
+    """Observation, noise [H, 32] and expected robot actions [H, A] of each golden case."""
+    about = json.loads((CASE / 'case.json').read_text())['observations']
+    inputs, expected = (
+        load_file(CASE / 'inputs.safetensors'),
+        load_file(CASE / 'expected.safetensors'),
+    )
+    found = []
+    for letter, facts in about.items():
+        names = [name for name in SLOTS if f'{letter}.image.{name}' in inputs]
+        images = {name: inputs[f'{letter}.image.{name}'] for name in names}
+        seen = Observation(images, inputs[f'{letter}.state'], facts['task'])
+        robot = expected[f'{letter}.actions_robot'][0]
+        found.append((seen, inputs[f'{letter}.noise'][0], robot))
+    return found
+
+
+def words(policy: Policy, frames: list[tuple[Observation, np.ndarray, np.ndarray]]) -> list:
+    """Greedy tokens of staggered requests, one per frame, decoded across frames."""
+    tokens: dict[str, list[int]] = {}
+    outputs = []
+    for number, (seen, noise, _) in enumerate(frames):
+        policy.act(
+            seen, noise, [LanguageRequest(str(number), prompt='go ' * number, max_tokens=15)]
+        )
+        while not policy.idle:
+            outputs += policy.step()
+    for delta in [*outputs, *policy.stream()]:
+        if getattr(delta, 'token_id', -1) >= 0:
+            tokens.setdefault(delta.request_id, []).append(delta.token_id)
+    return [tokens[str(number)] for number in range(len(frames))]
+
+
+if __name__ == '__main__':
+    sys.exit(main())
