@@ -20,6 +20,7 @@ from oxygen_ros.engine.request import MODES
 from oxygen_ros.models.pi05 import Pi05
 from oxygen_ros.types import OxygenError
 
+PHASE_REPEATS = 3  # a phase is short beside a round of frames
 SWEEP_BUDGETS = (0, 1, 2, 5, 10, 15, 30)
 
 
@@ -37,7 +38,8 @@ def run_modes(
     phases.warm_up()
     samples = {mode: Samples() for mode in modes}
     for _ in tqdm(range(rounds), 'rounds', disable=None):
-        phases.run()
+        for _ in range(PHASE_REPEATS):
+            phases.run()
         for mode, session in sessions.items():
             session.run(frames, samples[mode])
     return _result(setting, model, sessions, samples, phases)
