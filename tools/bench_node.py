@@ -8,7 +8,7 @@ states at 30 Hz), and this one, which listens and asks. Words are off and on in 
 interval_dev_ms: |interval - 1/rate| between two messages on ~/action, by the time at which the
     node's DDS writer took them (source timestamp). received_dev_ms: the same by this process's DDS
     reader, which adds the transport and this machine's scheduling.
-missed_ticks: the larger of the node's own count and of the gaps in the publication times.
+missed_ticks: the larger of the node's own count and of what its messages lack.
 node_overhead_ms: measured by the node for each answered frame: (newest image's callback begins ->
     handed to the worker) + (that, or the engine's last step ended if later -> policy.observe
     begins) + (the step that answered it ends -> ~/action_chunk is published). What the engine
@@ -27,6 +27,7 @@ import os
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -115,8 +116,10 @@ class Listener:
         self._to_begin_ms: dict[bool, list[float]] = {False: [], True: []}
         self._after_ms: list[float] = []
         self._tokens = 0
+        self._ended: Counter[str] = Counter()
         self._open: set[str] = set()
         self._asked = 0
+        self._asking = False
         self._words: bool | None = None  # None while nothing is measured
         self._recording = False
         self._diagnostics: dict[str, str] = {}
@@ -133,12 +136,15 @@ class Listener:
         self._cancel = node.create_publisher(String, 'oxygen/language/cancel', qos.REQUEST)
 
     def wait_until_served(self, timeout_s: float) -> bool:
-        """Until the node serves and has streamed for two seconds."""
+        """Until a question was answered in words and the actions have streamed for a while."""
         deadline = time.monotonic() + timeout_s
-        while self.state != 'serving' and time.monotonic() < deadline:
-            self._executor.spin_once(timeout_sec=0.1)
-        self._spin(2.0)
-        return self.state == 'serving'
+        while not self._ended and time.monotonic() < deadline:
+            if self.state == 'serving':
+                self._open.clear()  # a question of the time before is lost
+                self._ask(True)
+            self._spin(2.0)
+        self._ask(False)
+        return bool(self._ended)
 
     def run(self, seconds: float, language: str) -> None:
         """Segments without and with words."""
@@ -204,6 +210,7 @@ class Listener:
     def _on_token(self, message: msg.LanguageToken) -> None:
         self._tokens += self._words is not None and message.token >= 0
         if message.final:
+            self._ended[message.reason] += 1
             self._open.discard(message.id)
             self._ask(self._asking)
 
@@ -211,16 +218,17 @@ class Listener:
         """The numbers; None where a kind of segment was not run."""
         period_ns = 1e9 / node_setting.RATE_HZ
         intervals = np.diff(np.array(self._published))
-        missed_here = int(np.maximum(np.round(intervals / period_ns) - 1, 0).sum())
+        # A tick that was only late is none that was missed: its neighbours make up for it.
+        missed_here = max(round(float(intervals.sum()) / period_ns) - len(intervals), 0)
         missed_there = self._missed() - self._missed_before
         without, with_words = (_spread(self._latency_ms[words]) for words in (False, True))
-        ratio = with_words['p99'] / without['p99'] if without and with_words else None
+        ratio = round(with_words['p99'] / without['p99'], 3) if without and with_words else None
         return {
             'interval_dev_ms': _spread(np.abs(intervals - period_ns) / 1e6),
             'received_dev_ms': _spread(np.abs(np.diff(self._received) - period_ns) / 1e6),
             'missed_ticks': max(missed_here, missed_there),
             'missed_ticks_by_node': missed_there,
-            'missed_ticks_by_gaps': missed_here,
+            'missed_ticks_by_messages': missed_here,
             'ticks': len(self._published),
             'node_overhead_ms': {
                 name: float(self._diagnostics.get(f'node_overhead_ms_{name}', 'nan'))
@@ -233,7 +241,13 @@ class Listener:
                 'with_language': _spread(self._to_begin_ms[True]),
             },
             'chunk_end_to_published_ms': _spread(self._after_ms),
+            'engine_step_ms': {
+                key.removeprefix('step_ms '): float(value)
+                for key, value in self._diagnostics.items()
+                if key.startswith('step_ms ')
+            },
             'tokens': self._tokens,
+            'requests_ended': dict(self._ended),
         }
 
 

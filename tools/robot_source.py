@@ -17,7 +17,7 @@ from rclpy.node import Node
 from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import Image, JointState
 
-from oxygen_ros.ros import process
+from oxygen_ros.ros import early, process
 from oxygen_ros.ros.messages import time_msg
 
 WIDTH, HEIGHT = 640, 480
@@ -30,6 +30,7 @@ def main() -> int:
     parser.add_argument('--joints', nargs='+', required=True, help='names')
     parser.add_argument('--rate', type=float, default=30.0, help='frames per second')
     given = parser.parse_args()
+    early.settle_libraries()
     stop = process.stop_on_signals()
     process.init_rclpy([])
     robot = Robot(rclpy.create_node('robot_source'), given.cameras, given.joints)

@@ -49,6 +49,7 @@ SIZES = {
 }
 # fmt: on
 _DTYPES = {'tiny': torch.float32, 'small': torch.bfloat16, 'full': torch.bfloat16}
+_ATTENTION = {'tiny': 4.0, 'small': 1.5, 'full': 1.5}
 _TIED_ABOVE = 2**20  # values of a matrix that is stored once
 _SHARD_VALUES = 512 * 2**20  # a shard of at most 1 GB in bf16, so that no more is in memory
 _PRE_STATE = 'policy_preprocessor_step_0_normalizer_processor.safetensors'
@@ -78,7 +79,9 @@ def write_random_checkpoint(
     write_tokenizer(folder / 'tokenizer', vocab)
     _write_descriptions(folder, arch, cameras, state_dim, action_dim)
     _write_statistics(folder, seed, state_dim, action_dim)
-    weights = RandomWeights(seed, _DTYPES[size], spoken_ids(vocab), vocab['<eos>'])
+    weights = RandomWeights(
+        seed, _DTYPES[size], spoken_ids(vocab), vocab['<eos>'], _ATTENTION[size]
+    )
     _write_weights(folder, arch, weights)
     return folder
 

@@ -16,21 +16,24 @@ from typing import Any
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from oxygen_ros.ros.pixels import BAYER, YUV422, bayer_to_rgb, eight_bits, yuv422_to_rgb
 from oxygen_ros.types import LanguageRequest, OxygenError
 
 # Longer texts are refused; shorter ones are cut to the model's token limit by the processor.
 MAX_TEXT_CHARS = 10_000
 
 # encoding -> (channels, where red, green and blue lie)
-ENCODINGS = {
+_ORDERS = {
     'rgb8': (3, (0, 1, 2)),
     'bgr8': (3, (2, 1, 0)),
     'rgba8': (4, (0, 1, 2)),
     'bgra8': (4, (2, 1, 0)),
     'mono8': (1, (0, 0, 0)),
 }
-# Colour pictures that need OpenCV's arithmetic; read where cv_bridge is installed.
-_CV_BRIDGE = re.compile(r'bayer_\w+8|yuv422\w*|uyvy|yuyv|nv21|nv24|rgb16|bgr16|rgba16|bgra16')
+_WIDE = {name.replace('8', '16'): order for name, order in _ORDERS.items()}
+ENCODINGS = (*_ORDERS, *_WIDE, *BAYER, *YUV422)
+# Other colour pictures, read where cv_bridge is installed.
+_CV_BRIDGE = re.compile(r'bayer_\w+16|nv21|nv24')
 _TASK = re.compile(r'[A-Za-z][A-Za-z0-9_]{0,62}')
 _BROKEN = (OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error, zlib.error)
 
@@ -58,10 +61,20 @@ def image_to_rgb(msg: Any) -> np.ndarray:
 
     Raises ConversionError naming the encoding, step or length and what is allowed.
     """
-    if msg.encoding in ENCODINGS:
-        channels, order = ENCODINGS[msg.encoding]
+    encoding = msg.encoding
+    if encoding in _ORDERS:
+        channels, order = _ORDERS[encoding]
         pixels = _pixels(msg, channels)
-        return pixels if msg.encoding == 'rgb8' else _reorder(pixels, order)
+        return pixels if encoding == 'rgb8' else _reorder(pixels, order)
+    if encoding in _WIDE:
+        channels, order = _WIDE[encoding]
+        wide = _pixels(msg, channels, '>u2' if msg.is_bigendian else '<u2')
+        return _reorder(eight_bits(wide), order)
+    if encoding in BAYER:
+        return bayer_to_rgb(_pixels(msg, 1, least=3)[..., 0], BAYER[encoding])
+    if encoding in YUV422:
+        pixels = _pixels(msg, 2, even=True)
+        return yuv422_to_rgb(pixels.reshape(msg.height, -1, 4), YUV422[encoding])
     if _CV_BRIDGE.fullmatch(msg.encoding):
         return _by_cv_bridge(msg)
     hints = {
@@ -77,16 +90,21 @@ def image_to_rgb(msg: Any) -> np.ndarray:
     )
 
 
-def _pixels(msg: Any, channels: int) -> np.ndarray:
-    """uint8 [height, width, channels] view of the data, rows cropped to the width."""
+def _pixels(
+    msg: Any, channels: int, dtype: str = 'u1', *, least: int = 1, even: bool = False
+) -> np.ndarray:
+    """[height, width, channels] of dtype, a view of the data, rows cropped to the width."""
     height, width, step = int(msg.height), int(msg.width), int(msg.step)
-    if height < 1 or width < 1:
-        raise ConversionError('bad_size', f'image is {width}x{height}: must be at least 1x1')
-    if step < width * channels:
+    if height < least or width < least or (even and width % 2):
+        need = f'at least {least}x{least}' + (' and of even width' if even else '')
+        raise ConversionError(
+            'bad_size', f'{msg.encoding} image is {width}x{height}: must be {need}'
+        )
+    row_bytes = width * channels * np.dtype(dtype).itemsize
+    if step < row_bytes:
         raise ConversionError(
             'bad_step',
-            f'step is {step} bytes: {width} pixels of {msg.encoding} need at least '
-            f'{width * channels}',
+            f'step is {step} bytes: {width} pixels of {msg.encoding} need at least {row_bytes}',
         )
     data = np.frombuffer(msg.data, np.uint8)
     if data.size != step * height:
@@ -94,7 +112,7 @@ def _pixels(msg: Any, channels: int) -> np.ndarray:
             'bad_length',
             f'data has {data.size} bytes: {height} rows of step {step} are {step * height}',
         )
-    rows = data.reshape(height, step)[:, : width * channels]
+    rows = data.reshape(height, step)[:, :row_bytes].view(dtype)
     return rows.reshape(height, width, channels)
 
 
@@ -115,6 +133,13 @@ def _by_cv_bridge(msg: Any) -> np.ndarray:
             f'encoding {msg.encoding!r} needs cv_bridge, which is not installed here. Without it '
             f'allowed are {", ".join(ENCODINGS)}',
         ) from error
+    row_bytes = msg.width * (2 if msg.encoding.endswith('16') else 1)
+    if msg.step != row_bytes:  # cv_bridge may take the padding for pixels
+        raise ConversionError(
+            'bad_step',
+            f'step is {msg.step} bytes: rows of {msg.encoding} must not be padded, '
+            f'{row_bytes} bytes here',
+        )
     try:
         return np.ascontiguousarray(CvBridge().imgmsg_to_cv2(msg, 'rgb8'))
     except (CvBridgeError, TypeError, ValueError) as error:

@@ -75,8 +75,8 @@ class Health:
         }
         if not report.stream:
             return 'action stream', OK, 'not active', values
-        level = OK if report.stream == 'streaming' else WARN
-        text = report.stream
+        word, text = report.stream.split(':')[0], report.stream
+        level = {'streaming': OK, 'stopped': ERROR}.get(word, WARN)
         self._rise('missed_ticks', report.missed_ticks)
         if self._is_recent('missed_ticks'):
             level, text = WARN, f'{text}; {report.missed_ticks} ticks missed so far'

@@ -13,7 +13,6 @@ if __name__ == '__main__':  # the imports below take seconds
 
     early.exit_at_once_on_signals()
 
-import os
 import queue
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +29,7 @@ from std_srvs.srv import Trigger
 from oxygen_ros import msg
 from oxygen_ros.ros import early, parameters, process, qos
 from oxygen_ros.ros.diagnostics import Rates, Report, status_msg
+from oxygen_ros.ros.emergency import EmergencyStop
 from oxygen_ros.ros.health import Health
 from oxygen_ros.ros.parameters import Value, number
 from oxygen_ros.ros.session import Session
@@ -60,6 +60,7 @@ class OxygenNode(LifecycleNode):
         self._status = self.create_publisher(msg.EngineStatus, '~/status', qos.STATUS)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', qos.DIAGNOSTICS)
         self.create_service(Trigger, '~/reset', self._on_reset)
+        self._emergency = EmergencyStop(self, self._on_emergency)
         self._timer = self.create_timer(
             number(self._values, 'status_period_s'),
             self._report,
@@ -137,6 +138,8 @@ class OxygenNode(LifecycleNode):
         self._values = parameters.check_all(parameters.given(self))
         self._set_status_period()
         self._session = Session(self, self._values, self._on_event)
+        if self._emergency.reason:
+            self._session.stop(self._emergency.reason)
         self._failure = ''
 
     def _cleanup(self) -> None:
@@ -216,7 +219,17 @@ class OxygenNode(LifecycleNode):
         response.message = (
             'new episode' if response.success else 'not configured: nothing to reset'
         )
+        if refused := self._emergency.release():
+            response.message += f', still stopped: {refused}'
         return response
+
+    def _on_emergency(self, reason: str) -> None:
+        """The emergency stop began, or was lifted if there is no reason."""
+        if self._session and reason:
+            self._session.stop(reason)
+        elif self._session:
+            self._session.resume()
+        self._report()
 
     def _report(self) -> None:
         session = self._session
@@ -243,6 +256,7 @@ class OxygenNode(LifecycleNode):
             session.stream_state if session else '',
             session.overhead_ms if session else {},
             session.images() if session else {},
+            session.motion if session else {},
         )
         status = status_msg(report, session.rates if session else Rates())
         self._status.publish(status)
@@ -252,8 +266,7 @@ class OxygenNode(LifecycleNode):
 def main(args: list[str] | None = None) -> int:
     """Run the node until SIGINT or SIGTERM; exit status 0 then, 1 if it could not start."""
     early.exit_at_once_on_signals()
-    # Threads of torch that wait must not spin on the cores that the action stream needs.
-    os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
+    early.settle_libraries()
     # Imported before anyone can call a service: it holds the interpreter lock for seconds.
     import oxygen_ros.policy  # noqa: F401
 

@@ -93,8 +93,7 @@ class ObservationBuffer:
             self.dropped['repeated_stamp'] += 1
             return None
         if entry.last_ns is not None and stamp_ns < entry.last_ns:
-            self.events['time_jump'] += 1
-            self._forget('time_jump')
+            self.jump()
         replaced = entry.fresh
         entry.rgb, entry.stamp_ns, entry.arrival_ns = rgb, stamp_ns, arrival_ns
         entry.last_ns, entry.fresh = stamp_ns, True
@@ -129,6 +128,24 @@ class ObservationBuffer:
     def reset(self) -> None:
         """New episode: forget images and joint positions; the instruction and counts stay."""
         self._forget('reset')
+
+    def jump(self) -> None:
+        """The clock went back: what is held is of another time."""
+        self.events['time_jump'] += 1
+        self._forget('time_jump')
+
+    def ahead(self) -> list[str]:
+        """A sentence on each camera whose stamps lie in the future when they arrive."""
+        found = []
+        for entry in self._slots.values():
+            ahead_ns = 0 if entry.arrival_ns is None else entry.stamp_ns - entry.arrival_ns
+            if ahead_ns > self._image_age_ns:
+                found.append(
+                    f'camera {entry.camera.slot} on {entry.camera.topic}: its stamps are '
+                    f'{ahead_ns / 1e9:.1f} s ahead of the clock of the node: check that both use '
+                    'one clock, or set use_sim_time if a bag is played'
+                )
+        return found
 
     def held(self) -> int:
         """Images that wait to become part of an observation."""

@@ -14,6 +14,11 @@ def _profile(depth: int, *, reliable: bool = True, latched: bool = False) -> QoS
     )
 
 
+def reliable(profile: QoSProfile) -> QoSProfile:
+    """The same, but what is lost on the way is sent again."""
+    return _profile(profile.depth)
+
+
 # Best effort matches every publisher; a reliable reader gets nothing from a best-effort camera.
 CAMERA = _profile(2, reliable=False)
 JOINT_STATES = _profile(5, reliable=False)
@@ -23,7 +28,7 @@ JOINT_STATES = _profile(5, reliable=False)
 INSTRUCTION_LATCHED = _profile(1, latched=True)
 INSTRUCTION_LIVE = _profile(1)
 
-# Together they hear every publisher, without loss where the publisher allows, and what was latched.
+# Together they hear every publisher, without loss where it allows that, and what was latched.
 EMERGENCY = (_profile(5), _profile(5, reliable=False), _profile(1, latched=True))
 
 REQUEST = _profile(64)

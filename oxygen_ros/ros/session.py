@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-import numpy as np
+from rclpy.clock import JumpThreshold, TimeJump
+from rclpy.duration import Duration
 from rclpy.node import Node
 
-from oxygen_ros.ros.action_stream import ActionStream
 from oxygen_ros.ros.contract import Contract, load_contract
 from oxygen_ros.ros.diagnostics import Drops, Rates
 from oxygen_ros.ros.inputs import Inputs
-from oxygen_ros.ros.joints import JointMap
+from oxygen_ros.ros.motion.control import Control
 from oxygen_ros.ros.observation_buffer import InputState, ObservationBuffer
 from oxygen_ros.ros.outputs import Outputs
 from oxygen_ros.ros.parameters import Value, number, policy_options, texts
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from oxygen_ros.policy import Policy
 
 Event = Callable[['Session', str, str], None]
+JUMP_SAID_S = 2.0  # clock and cameras jump one after the other
 
 
 class Session:
@@ -48,28 +50,45 @@ class Session:
         self._drops = Drops(lambda text: _warn(node, text))
         self._buffer = ObservationBuffer(self.contract)
         self._buffer.set_default_instruction(str(values['default_instruction']))
-        self._action_units = JointMap(self.contract.actions.joints)
-        self._stale_s = 0.0  # age of the last chunk that had run out when it came
         self._info: PolicyInfo | None = None
-        self._stream: ActionStream | None = None
+        self._outputs = Outputs(
+            node, self.contract.actions, texts(values, 'language_tasks'), self.rates, self._drops
+        )
+        self._control = Control(
+            node,
+            self.contract,
+            number(values, 'action_rate_hz'),
+            self._outputs,
+            self._drops,
+            self._now_ns,
+        )
         self._worker = Worker(
             self._make_policy,
             self,
             idle_period_s=number(values, 'idle_step_period_ms') / 1e3,
             max_commands=2 * int(number(values, 'max_queue')),
-        )
-        self._outputs = Outputs(
-            node, self.contract.actions, texts(values, 'language_tasks'), self.rates, self._drops
+            overlap=self._control.overlap,
         )
         self._inputs = Inputs(
-            node, self.contract, self._buffer, self._worker, self._outputs, self._drops
+            node,
+            self.contract,
+            self._buffer,
+            self._worker,
+            self._outputs,
+            self._drops,
+            self._forget_time,
+        )
+        self._jumped_s = -math.inf  # on the steady clock
+        self._jumps = node.get_clock().create_jump_callback(
+            JumpThreshold(min_forward=None, min_backward=Duration(seconds=-0.1)),
+            post_callback=self._on_clock_jump,
         )
         self._worker.start()
 
     @property
     def active(self) -> bool:
         """True between activate and deactivate."""
-        return self._stream is not None
+        return self._control.active
 
     @property
     def snapshot(self) -> Snapshot:
@@ -84,12 +103,17 @@ class Session:
     @property
     def missed_ticks(self) -> int:
         """Ticks of the action stream that came too late, since activation."""
-        return self._stream.missed_ticks if self._stream else 0
+        return self._control.missed_ticks
 
     @property
     def stream_state(self) -> str:
         """What the action stream does, in words; empty while not active."""
-        return self._stream.state if self._stream else ''
+        return self._control.state
+
+    @property
+    def motion(self) -> dict[str, object]:
+        """Numbers of seams and limits, for ~/status."""
+        return self._control.numbers()
 
     @property
     def overhead_ms(self) -> dict[str, float]:
@@ -102,7 +126,7 @@ class Session:
 
     def inputs(self) -> list[InputState]:
         """Cameras and joint state; empty while not active."""
-        return self._buffer.inputs(self._now_ns()) if self._stream else []
+        return self._buffer.inputs(self._now_ns()) if self.active else []
 
     def activate(self) -> None:
         """Begin to serve. Raises OxygenError while the weights are not loaded."""
@@ -112,17 +136,8 @@ class Session:
                 f'the node is {snapshot.state} ({snapshot.detail}): try '
                 "again when ~/status says 'inactive'"
             )
-        actions = self.contract.actions
         self._buffer.reset()
-        self._stream = ActionStream(
-            number(self._values, 'action_rate_hz'),
-            actions.step_period_s,
-            actions.valid_for_s,
-            actions.when_expired == 'hold',
-            self._now_ns,
-            self._outputs.step,
-        )
-        self._stream.start()
+        self._control.start()
         self._inputs.open()
 
     def change(self, values: Mapping[str, Value]) -> None:
@@ -134,24 +149,29 @@ class Session:
     def deactivate(self) -> None:
         """Stop to serve: no more frames or actions, and all language is cancelled."""
         self._inputs.close_open()
-        stream, self._stream = self._stream, None
-        if stream:
-            stream.stop()
+        self._control.end()
         self._worker.reset()
 
     def reset(self) -> None:
         """New episode."""
         self._buffer.reset()
-        if self._stream:
-            self._stream.clear()
+        self._control.clear()
         self._worker.reset()
+
+    def stop(self, reason: str) -> None:
+        """Emergency: no more actions until resume(), and all language is cancelled."""
+        self._control.stop(reason)
+        self._worker.reset()
+
+    def resume(self) -> None:
+        """Actions go on with the next frame."""
+        self._control.resume()
 
     def close(self, timeout_s: float) -> bool:
         """Release everything; False if the worker is still inside a step after timeout_s."""
+        self._jumps.unregister()
         self._inputs.close()
-        stream, self._stream = self._stream, None
-        if stream:
-            stream.stop()
+        self._control.end()
         stopped = self._worker.stop(timeout_s)
         self._outputs.close()
         return stopped
@@ -170,14 +190,34 @@ class Session:
         snapshot = self.snapshot
         if snapshot.state != 'ready':
             return snapshot.state, snapshot.detail
-        if self._stream is None:
+        if not self.active:
             return 'inactive', 'configured: activate to serve'
-        waiting = self._buffer.waiting_for(self._now_ns())
-        if waiting:
-            return 'waiting', '; '.join(waiting)
-        if self._stale_s:
-            return 'serving', _stale_text(self._stale_s, self.contract.actions.valid_for_s)
-        return 'serving', '' if self._stream.state == 'streaming' else self._stream.state
+        control = self._control
+        if control.stopped:
+            return 'stopped', control.stopped
+        moves = [] if control.state == 'streaming' else [control.state]
+        now_ns, problems = self._now_ns(), self._inputs.problems
+        if now_ns == 0:
+            return 'waiting', 'use_sim_time is set, but there is nothing on /clock yet'
+        if waiting := self._buffer.waiting_for(now_ns):
+            return 'waiting', '; '.join([*problems, *waiting, *moves])
+        return 'serving', '; '.join(
+            [*problems, *([control.refused] if control.refused else moves)]
+        )
+
+    def _on_clock_jump(self, jump: TimeJump) -> None:
+        """The node's clock went back, or is another one now."""
+        self._buffer.jump()
+        self._forget_time("the node's clock went back")
+
+    def _forget_time(self, what: str) -> None:
+        """Frames, chunks and language of another time end; said once a loop of a bag."""
+        self._control.clear()
+        self._worker.reset()
+        now_s = time.monotonic()
+        if now_s - self._jumped_s > JUMP_SAID_S:
+            _warn(self._node, f'{what}: frames, actions and words from before are dropped')
+        self._jumped_s = now_s
 
     # What the worker tells, on its thread.
 
@@ -203,20 +243,8 @@ class Session:
         self._on_event(self, 'failed', text)
 
     def on_chunk(self, chunk: ActionChunk) -> None:
-        """Publish a chunk and let the stream use it; a non-finite one is refused whole."""
-        chunk = self._action_units.chunk_to_robot(chunk)
-        stream = self._stream
-        if stream is None:
-            self._drops.add('chunk_inactive')
-        elif not np.isfinite(chunk.actions).all():
-            self._drops.add(
-                'chunk_not_finite',
-                '~/action_chunk',
-                f'actions of frame {chunk.frame} are not all finite numbers',
-            )
-        else:
-            self._outputs.chunk(chunk)
-            self._note_stale(stream.offer(chunk) / 1e9)
+        """Publish a chunk and move by it."""
+        self._control.take(chunk)
 
     def on_token(self, delta: TokenDelta) -> None:
         """Publish a word."""
@@ -225,12 +253,6 @@ class Session:
     def on_dropped(self, reason: str, text: str) -> None:
         """Count a frame that the policy did not take."""
         self._drops.add(reason, 'frame', text)
-
-    def _note_stale(self, age_s: float) -> None:
-        """Say once that chunks come too late to be used; age_s 0 ends it."""
-        if age_s and not self._stale_s:
-            _warn(self._node, _stale_text(age_s, self.contract.actions.valid_for_s))
-        self._stale_s = age_s
 
     def _make_policy(self, progress: Progress) -> Policy:
         from oxygen_ros.policy import Policy, PolicyOptions
@@ -258,14 +280,3 @@ def _checked(values: Mapping[str, Value]) -> tuple[Contract, list[str]]:
 
 def _warn(node: Node, text: str) -> None:
     node.get_logger().warning(text)
-
-
-def _stale_text(age_s: float, valid_s: float) -> str:
-    age = f'{age_s / 86400:.0f} days' if age_s > 2 * 86400 else f'{age_s:.2f} s'
-    hint = (
-        ': set use_sim_time if a bag is played' if age_s > 60 or not math.isfinite(age_s) else ''
-    )
-    return (
-        f'chunks are {age} old by their image stamp when they are ready, and valid for '
-        f'{valid_s:g} s: no action is published{hint}'
-    )

@@ -121,6 +121,20 @@ def test_a_small_change_stays_small_through_all_steps(tiny):
         assert 0.0 < np.abs(first - second).max() < 1e-3
 
 
+def test_many_layers_do_not_part_the_precisions(tmp_path, monkeypatch):
+    """As many layers as the larger sizes have; chaos would make parity checks worthless."""
+    monkeypatch.setitem(SIZES, 'small', {**SIZES['tiny'], 'depth': SIZES['small']['depth']})
+    folder = write_random_checkpoint(tmp_path / 'deep', 'small')
+    chunks = []
+    for dtype in ('float32', 'bfloat16'):
+        policy = Policy.from_checkpoint(folder, dtype=dtype)
+        noise = np.random.default_rng(0).standard_normal((10, 32)).astype(np.float32)
+        frames = [policy.act(observation(policy, number), noise) for number in range(2)]
+        chunks.append(np.stack([frame.actions for frame in frames]).ravel())
+    first, second = chunks
+    assert first @ second / np.linalg.norm(first) / np.linalg.norm(second) > 0.995
+
+
 def test_answers_are_words_that_vary(tiny):
     policy = Policy.from_checkpoint(tiny)
     requests = [

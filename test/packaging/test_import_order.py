@@ -34,7 +34,11 @@ ORDER = {
     # Parts of the node that replay shares: no rclpy.
     'ros.arguments': 'ros.parameters types yaml',
     'ros.contract': 'ros.joints ros.yaml_tree types',
-    'ros.conversions': 'types numpy PIL cv_bridge',
+    'ros.conversions': 'ros.pixels types numpy PIL cv_bridge',
+    'ros.early': '',
+    'ros.parameter_rows': 'types',
+    'ros.pixels': 'numpy',
+    'ros.task_parameters': 'ros.parameter_rows tasks types',
     'ros.joints': 'types numpy',
     'ros.observation_buffer': 'ros.contract ros.joints types numpy',
     'ros.preflight': 'ros.contract ros.joints ros.parameters ros.yaml_tree policy types',

@@ -48,7 +48,7 @@ def test_twice_the_same_bytes_from_either_storage(replay, tmp_path):
     assert found[0] == found[1] == found[2]
     assert report['totals']['chunks'] == 18 and report['totals']['requests'] == 1
     assert report['counters'] == {
-        'dropped': {}, 'events': {}, 'images_used': 36, 'images_waiting': 0,
+        'dropped': {}, 'events': {}, 'images_used': 36, 'images_waiting': 0, 'tasks_skipped': {},
     }  # fmt: skip
 
 
@@ -134,6 +134,30 @@ def test_cancel_and_refusals(replay, tmp_path):
     assert 'conversation, memory, subtask' in others[2]['detail']
     assert report['counters']['dropped'] == {'bad_request': 1}
     assert any("'no topic'" in note for note in report['notes'])
+
+
+def test_a_task_asks_every_other_frame_and_skips_when_answers_are_pending(replay, tmp_path):
+    asked = [(REQUEST, 5, request('mine', task='subtask', max_tokens=3))]
+    bag = write_bag(tmp_path / 'bag', session(frames=8, extra=asked))
+    rule = [
+        'tasks.subtask.prompt=what now?',
+        'tasks.subtask.every_frames=2',
+        'tasks.subtask.max_tokens=30',
+    ]
+    report = replay(bag, '--set', 'budget=1', *(f'--set={text}' for text in rule))
+    answers = by_id(report)
+    skipped = report['counters']['tasks_skipped']['subtask']
+    own = [name for name in answers if name != 'mine']
+    assert own == [f'subtask/{k}' for k in range(4 - skipped)] and 0 < skipped < 4
+    assert (answers['subtask/0']['frame'], answers['subtask/0']['prompt']) == (0, 'what now?')
+    assert answers['subtask/0']['time_ns'] == report['frames'][0]['time_ns']
+    assert all(ended(answers[name], 30) for name in own)
+    assert report['totals']['requests'] == len(answers)
+    for frames, times in ((2, 4), (0, 0)):
+        short = (f'--set=tasks.subtask.every_frames={frames}', '--set=tasks.subtask.max_tokens=2')
+        report = replay(bag, '--set', 'budget=5', *short)
+        assert [report['requests'][k]['frame'] for k in range(-times, 0)] == [0, 2, 4, 6][:times]
+        assert len(report['requests']) == 1 + times
 
 
 def test_request_after_the_last_frame_stays_open(replay, tmp_path):

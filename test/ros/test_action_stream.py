@@ -1,88 +1,39 @@
-"""Which row is due when, and the thread that publishes it."""
+"""The thread that ticks: its schedule, and its last step."""
 
 import threading
 import time
 
 import numpy as np
-import pytest
 
-from oxygen_ros.ros.action_stream import ActionStream, due_row
+from oxygen_ros.ros.action_stream import ActionStream
+from oxygen_ros.ros.contract import Actions
+from oxygen_ros.ros.joints import Joint
+from oxygen_ros.ros.motion.mover import Mover
 from oxygen_ros.types import ActionChunk
 
-MS = 1_000_000
+RATE_HZ = 100.0
 
 
-def chunk(stamp_ns, frame=0, horizon=4):
-    actions = np.arange(horizon * 2, dtype=np.float32).reshape(horizon, 2)
-    return ActionChunk(actions, frame, stamp_ns, stamp_ns, stamp_ns)
+def stream(publish, said=lambda text: None, **options):
+    actions = Actions((Joint('a'), Joint('b')), 0.05, 100.0, **options)
+    return ActionStream(RATE_HZ, Mover(actions, 1 / RATE_HZ), time.time_ns, publish, said)
 
 
-class Clock:
-    def __init__(self):
-        self.ns = 1_000 * MS
-
-    def __call__(self):
-        return self.ns
+def offer(actions):
+    now = time.time_ns()
+    rows = np.arange(8000, dtype=np.float32).reshape(4000, 2)
+    assert actions.mover.offer(ActionChunk(rows, 0, now, now, now), now)
 
 
-def stream(clock, hold=True, publish=lambda step: None, rate_hz=100.0):
-    return ActionStream(rate_hz, 0.05, 0.2, hold, clock, publish)
-
-
-@pytest.mark.parametrize(
-    ('age_ms', 'valid_ms', 'expected'),
-    [
-        (-10, 200, (0, False)),  # a stamp from the future
-        (0, 200, (0, False)),
-        (49.9, 200, (0, False)),
-        (50, 200, (1, False)),
-        (199.9, 200, (3, False)),
-        (200, 200, (3, True)),  # run out
-        (10_000, 200, (3, True)),
-        (120, 100, (1, True)),  # valid for less than its rows: row 1 is the last that counts
-        (200, 400, (3, True)),  # valid for longer than its rows
-    ],
-)
-def test_due_row(age_ms, valid_ms, expected):
-    assert due_row(round(age_ms * MS), 50 * MS, valid_ms * MS, 4) == expected
-
-
-def test_a_newer_chunk_replaces_by_time_and_not_from_its_beginning():
-    clock = Clock()
-    actions = stream(clock)
-    assert actions.due() is None
-    assert actions.offer(chunk(clock.ns, frame=1)) == 0
-    clock.ns += 120 * MS
-    assert (actions.due().chunk.frame, actions.due().index) == (1, 2)
-    assert actions.offer(chunk(clock.ns - 60 * MS, frame=2)) == 0
-    assert (actions.due().chunk.frame, actions.due().index) == (2, 1)
-
-
-def test_a_chunk_that_has_run_out_when_it_comes_is_refused_with_its_age():
-    clock = Clock()
-    actions = stream(clock)
-    assert actions.offer(chunk(clock.ns - 300 * MS)) == 300 * MS
-    assert actions.due() is None and actions.state == 'no actions yet'
-
-
-@pytest.mark.parametrize('hold', [True, False])
-def test_when_the_chunk_runs_out_the_contract_decides(hold):
-    clock = Clock()
-    actions = stream(clock, hold)
-    actions.offer(chunk(clock.ns))
-    assert actions.due() and actions.state == 'streaming'
-    clock.ns += 500 * MS
-    step = actions.due()
-    assert (step is not None) == hold
-    assert actions.state.startswith('holding' if hold else 'silent')
-    if hold:
-        assert step.hold and step.index == 3
-    actions.clear()
-    assert actions.due() is None
+def wait(predicate):
+    deadline = time.monotonic() + 30
+    while not predicate():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def test_a_late_tick_is_left_out_and_counted_and_never_made_up_for():
-    clock, published, blocked = Clock(), [], threading.Event()
+    published, blocked = [], threading.Event()
 
     def publish(step):
         published.append(time.monotonic())
@@ -90,16 +41,44 @@ def test_a_late_tick_is_left_out_and_counted_and_never_made_up_for():
             time.sleep(0.1)  # ten periods
             blocked.set()
 
-    actions = stream(clock, publish=publish)
-    actions.offer(chunk(clock.ns))
+    actions = stream(publish)
+    offer(actions)
     actions.start()
     assert blocked.wait(30)
     after = len(published)
-    deadline = time.monotonic() + 30
-    while len(published) < after + 5:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait(lambda: len(published) >= after + 5)
     actions.stop()
     assert actions.missed_ticks >= 9
-    gaps = np.diff(published[after:])
+    gaps = np.diff(published[after:-1])  # the last one is the safe step, published at once
     assert gaps.min() > 0.001  # no burst: ten owed ticks would come within microseconds
+
+
+def test_the_last_step_is_a_hold_of_what_was_published_before():
+    published = []
+    actions = stream(published.append)
+    offer(actions)
+    actions.start()
+    wait(lambda: len(published) > 5)
+    actions.stop()
+    *_, before, last = published
+    assert last.hold and not before.hold
+    assert list(last.values) == list(before.values)
+
+
+def test_by_contract_there_is_no_last_step():
+    published = []
+    actions = stream(published.append, when_stopped='silence')
+    offer(actions)
+    actions.start()
+    wait(lambda: len(published) > 5)
+    actions.stop()
+    assert not any(step.hold for step in published)
+
+
+def test_whether_it_has_real_time_priority_is_said_once():
+    said = []
+    actions = stream(lambda step: None, said.append)
+    actions.start()
+    wait(lambda: said)
+    actions.stop()
+    assert len(said) == 1 and 'real-time priority' in said[0]

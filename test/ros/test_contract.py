@@ -70,6 +70,17 @@ def test_defaults(tree, load):
     assert contract.cameras == (Camera('base_0_rgb', '/head', 'image', True),)
 
 
+def test_limits_and_merging_are_read(tree, load):
+    tree['joints']['gripper'] |= {'lower': 0, 'upper': 0.8, 'max_acceleration': 4}
+    tree['actions'] |= {'merge': 'blend', 'blend_steps': 3, 'trajectory_topic': 'arm/trajectory'}
+    actions = load(tree).actions
+    gripper = actions.joints[-1]
+    assert (gripper.lower, gripper.upper, gripper.max_acceleration) == (0.0, 0.8, 4.0)
+    assert gripper.max_velocity is None
+    assert (actions.merge, actions.blend_steps) == ('blend', 3)
+    assert actions.trajectory_topic == 'arm/trajectory'
+
+
 def put(*keys, value):
     """A change to the tree: the value at the end of the keys, or its removal."""
 
@@ -113,7 +124,17 @@ WRONG = [
     (put('actions', 'step_period_s', value=True), ['step_period_s is True', 'above 0']),
     (put('actions', 'step_period_s', value=float('nan')), ['step_period_s is nan', 'above 0']),
     (put('actions', 'valid_for_s', value=0.01), ['valid_for_s is 0.01', 'step_period_s (0.05)']),
-    (put('actions', 'when_expired', value='stop'), ["'stop'", '{hold, silence}']),
+    (put('actions', 'when_expired', value='stop'), ["'stop'", '{hold, ramp, silence}']),
+    (put('actions', 'when_stopped', value='ramp'), ["'ramp'", '{hold, silence}']),
+    (put('actions', 'merge', value='mix'), ["'mix'", '{replace, blend, average, realtime}']),
+    (put('actions', 'blend_steps', value=0), ['blend_steps is 0', 'a whole number above 0']),
+    (put('actions', 'blend_steps', value=1.5), ['blend_steps is 1.5', 'a whole number']),
+    (put('actions', 'trajectory_topic', value='a b'), ["'a b'", 'a topic name']),
+    (put('joints', 'gripper', 'max_velocity', value=0), ['gripper.max_velocity is 0', 'above 0']),
+    (
+        put('joints', 'gripper', value={'lower': 0.8, 'upper': 0.0}),
+        ['joints.gripper', 'lower 0.8 must be below upper 0'],
+    ),
     (put('instruction', value='pick'), ["instruction is 'pick'", '{topic, default}']),
     (put('timing', 'state_max_age_ms', value=-1), ['timing.state_max_age_ms is -1']),
 ]

@@ -59,11 +59,20 @@ def test_rgb8_is_a_view_of_the_message(kind):
     assert np.shares_memory(rgb, np.frombuffer(msg.data, np.uint8))
 
 
-@pytest.mark.parametrize('encoding', ['rgb8', 'bgr8', 'rgba8', 'bgra8', 'mono8'])
-def test_c01_padded_rows_equal_unpadded(encoding):
-    channels = conversions.ENCODINGS[encoding][0]
+BYTES = {'rgb8': 3, 'bgr8': 3, 'rgba8': 4, 'bgra8': 4, 'mono8': 1, 'rgb16': 6, 'bgr16': 6,
+         'rgba16': 8, 'bgra16': 8, 'mono16': 2, 'bayer_rggb8': 1, 'bayer_grbg8': 1,
+         'bayer_gbrg8': 1, 'bayer_bggr8': 1, 'yuv422': 2, 'uyvy': 2, 'yuv422_yuy2': 2,
+         'yuyv': 2}  # fmt: skip
+
+
+def test_every_encoding_is_tested():
+    assert set(BYTES) == set(conversions.ENCODINGS)
+
+
+@pytest.mark.parametrize(('encoding', 'channels'), BYTES.items())
+def test_c01_padded_rows_equal_unpadded(encoding, channels):
     pixels = noise(480, 640, channels)
-    step = 640 * channels + 64
+    step = 640 * channels + 63
     assert np.array_equal(
         image_to_rgb(image(pixels, encoding, step=step)), image_to_rgb(image(pixels, encoding))
     )
@@ -100,7 +109,7 @@ def test_c03_depth_on_a_colour_camera(encoding):
     assert encoding in text and 'depth' in text and 'rgb8, bgr8' in text
 
 
-@pytest.mark.parametrize('encoding', ['', 'RGB8', 'jpeg', 'mono16'])
+@pytest.mark.parametrize('encoding', ['', 'RGB8', 'jpeg', '8UC4', 'bayer_rggb', 'mono1616'])
 def test_unknown_encoding_lists_the_allowed(encoding):
     reason, text = refusal(image_to_rgb, image(noise(), encoding))
     assert reason == 'bad_encoding' and repr(encoding) in text
@@ -111,10 +120,79 @@ def test_colour_encoding_that_needs_cv_bridge():
     try:
         import cv_bridge  # noqa: F401
     except ImportError:
-        reason, text = refusal(image_to_rgb, image(noise(4, 4, 2), 'yuv422'))
+        reason, text = refusal(image_to_rgb, image(noise(4, 4, 2), 'bayer_rggb16'))
         assert reason == 'bad_encoding' and 'cv_bridge' in text and 'rgb8' in text
     else:
-        assert image_to_rgb(image(noise(4, 4, 1), 'bayer_rggb8')).shape == (4, 4, 3)
+        assert image_to_rgb(image(noise(4, 4, 2), 'bayer_rggb16')).shape == (4, 4, 3)
+
+
+@pytest.mark.parametrize(('encoding', 'channels'), BYTES.items())
+def test_the_same_as_cv_bridge_to_the_last_bit(encoding, channels):
+    cv_bridge = pytest.importorskip('cv_bridge', reason='cv_bridge is of a ROS distribution')
+    msg = image(noise(48, 64, channels), encoding)
+    theirs = cv_bridge.CvBridge().imgmsg_to_cv2(msg, 'rgb8')
+    assert np.array_equal(image_to_rgb(msg), theirs)
+
+
+@pytest.mark.parametrize('order', ['<u2', '>u2'])
+@pytest.mark.parametrize('encoding', ['rgb16', 'bgr16', 'rgba16', 'bgra16', 'mono16'])
+def test_sixteen_bits_of_either_byte_order(encoding, order):
+    channels = BYTES[encoding] // 2
+    wide = RNG.integers(0, 65536, (6, 8, channels), dtype=np.uint16)
+    wide[0, :4, 0] = (0, 65535, 128, 129)  # the last two lie on either side of a half
+    msg = image(wide.astype(order).view(np.uint8).reshape(6, 8, -1), encoding, step=8 * 8 + 3)
+    msg.is_bigendian = int(order == '>u2')
+    expected = np.round(wide[..., : min(channels, 3)] / 257.0)
+    if encoding.startswith('bgr'):
+        expected = expected[..., ::-1]
+    assert np.array_equal(image_to_rgb(msg), np.broadcast_to(expected, (6, 8, 3)))
+
+
+# Y, U, V of BT.601 with limited range, and the colour it stands for.
+COLOURS = [
+    ((16, 128, 128), (0, 0, 0)),
+    ((235, 128, 128), (255, 255, 255)),
+    ((0, 128, 128), (0, 0, 0)),
+    ((81, 90, 240), (254, 0, 0)),
+    ((145, 54, 34), (0, 255, 1)),
+    ((41, 240, 110), (0, 0, 255)),
+]
+
+
+@pytest.mark.parametrize(('yuv', 'rgb'), COLOURS)
+def test_yuv422_in_both_orders(yuv, rgb):
+    y, u, v = yuv
+    for encoding, four in {'uyvy': (u, y, v, y), 'yuyv': (y, u, y, v)}.items():
+        pixels = np.tile(np.array(four, np.uint8), (3, 5, 1)).reshape(3, 10, 2)
+        assert np.array_equal(image_to_rgb(image(pixels, encoding)), np.full((3, 10, 3), rgb))
+    assert refusal(image_to_rgb, image(noise(3, 5, 2), 'yuyv'))[0] == 'bad_size'
+
+
+def test_yuv422_keeps_the_two_pixels_of_a_pair_apart():
+    dark_light = np.array([[[16, 128], [235, 128]]], np.uint8)
+    expected = [[[0, 0, 0], [255, 255, 255]]]
+    assert np.array_equal(image_to_rgb(image(dark_light, 'yuyv')), expected)
+    assert np.array_equal(image_to_rgb(image(dark_light[..., ::-1], 'yuv422')), expected)
+
+
+SQUARES = {'rggb': 'RGGB', 'grbg': 'GRBG', 'gbrg': 'GBRG', 'bggr': 'BGGR'}
+
+
+@pytest.mark.parametrize('name', SQUARES)
+def test_bayer_is_the_mean_of_the_nearest_of_each_colour(name):
+    mosaic = noise(7, 9, 1)
+    rgb = image_to_rgb(image(mosaic, f'bayer_{name}8'))
+    for row, column in np.ndindex(7, 9):
+        near = {'R': [], 'G': [], 'B': []}
+        r, c = min(max(row, 1), 5), min(max(column, 1), 7)  # borders are their neighbours
+        own = SQUARES[name][2 * (r % 2) + c % 2]
+        for i, j in np.ndindex(3, 3):
+            at = (r + i - 1, c + j - 1)
+            near[SQUARES[name][2 * (at[0] % 2) + at[1] % 2]].append(int(mosaic[(*at, 0)]))
+        near[own] = [int(mosaic[r, c, 0])]
+        means = [int(sum(near[colour]) / len(near[colour]) + 0.5) for colour in 'RGB']
+        assert list(rgb[row, column]) == means
+    assert refusal(image_to_rgb, image(noise(2, 9, 1), f'bayer_{name}8'))[0] == 'bad_size'
 
 
 @pytest.mark.parametrize(

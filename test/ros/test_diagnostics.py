@@ -5,6 +5,7 @@ import time
 import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from ros_harness import BASE, image, joint_state, jpeg, poll
+from std_srvs.srv import Trigger
 
 from oxygen_ros import msg
 from oxygen_ros.ros import qos
@@ -111,3 +112,13 @@ def test_rates_rows_kv_and_budget_are_shown_while_words_come(peer, parts):
     assert int(engine['budget_used']) + int(engine['budget_slack']) == 5
     assert float(engine['node_overhead_ms_p95']) > 0
     assert int(values(parts()['action stream'])['missed_ticks']) >= 0
+
+
+def test_an_emergency_stop_is_an_error_of_the_action_stream(peer, parts):
+    wait_for(parts, 'action stream', OK, peer.frame)
+    assert peer.call(Trigger, 'oxygen/stop', Trigger.Request()).success
+    stopped = wait_for(parts, 'action stream', ERROR, peer.frame)
+    assert 'oxygen/stop' in stopped.message or '~/stop' in stopped.message
+    assert peer.call(Trigger, 'oxygen/resume', Trigger.Request()).success
+    wait_for(parts, 'action stream', OK, peer.frame)
+    assert float(values(parts()['action stream'])['seam_jump']) >= 0

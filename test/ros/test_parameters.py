@@ -7,8 +7,9 @@ import pytest
 import yaml
 
 from oxygen_ros.policy import PolicyOptions
-from oxygen_ros.ros import parameters
 from oxygen_ros.ros.parameters import ROWS, TABLE, check, check_all, policy_options, read_yaml
+from oxygen_ros.ros.task_parameters import FIELDS
+from oxygen_ros.tasks import TaskRule
 from oxygen_ros.types import OxygenError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,7 +53,7 @@ def test_every_parameter_has_its_row_in_the_docs(row):
 def test_the_engine_defaults_are_the_policys():
     options = policy_options(check_all({}))
     assert PolicyOptions(**options) == PolicyOptions()
-    assert set(options) == {f.name for f in dataclasses.fields(PolicyOptions)} - {'tasks'}
+    assert set(options) == {f.name for f in dataclasses.fields(PolicyOptions)}
 
 
 @pytest.mark.parametrize(
@@ -103,6 +104,72 @@ def test_what_is_refused_by_name_with_what_is_allowed(name, given):
     with pytest.raises(OxygenError) as caught:
         check(name, given)
     assert str(caught.value) == f'parameter {name} is {given!r}: must be {ROWS[name].allowed}'
+
+
+def test_tasks_become_rules_and_those_not_given_have_their_defaults(tmp_path):
+    file = tmp_path / 'p.yaml'
+    file.write_text(
+        '/**:\n  ros__parameters:\n    language_tasks: [subtask, plan]\n'
+        '    tasks: {subtask: {prompt: "what now?", every_s: 1, max_tokens: 24}}\n'
+        '    tasks.plan.every_frames: 30\n'
+    )
+    values, warnings = read_yaml(file)
+    assert warnings == []
+    assert values['tasks.subtask.every_s'] == 1.0 and values['tasks.plan.max_pending'] == 1
+    assert policy_options(values)['tasks'] == (
+        TaskRule('subtask', 'what now?', every_s=1.0, max_tokens=24),
+        TaskRule('plan', every_frames=30),
+    )
+
+
+@pytest.mark.parametrize(
+    ('given', 'named'),
+    [
+        ({'tasks.memory.every_s': -1}, 'tasks.memory.every_s is -1: must be a number from 0'),
+        ({'tasks.memory.max_pending': 0}, 'tasks.memory.max_pending is 0'),
+        ({'tasks.memory.prompt': 3.5}, 'tasks.memory.prompt is 3.5: must be a text'),
+        ({'tasks.memory.every_s': 1, 'tasks.memory.every_frames': 2}, 'memory: every_frames is 2'),
+        (
+            {'tasks.memory.every_s': 1, 'tasks.memory.max_tokens': 300},
+            'tasks.memory.max_tokens is 300: must be at most max_new_tokens',
+        ),
+    ],
+)
+def test_a_task_that_cannot_be_used_is_refused_by_name(given, named):
+    with pytest.raises(OxygenError, match=named):
+        check_all(given)
+
+
+def test_a_task_or_field_that_does_not_exist_is_a_warning(tmp_path):
+    file = tmp_path / 'p.yaml'
+    file.write_text(
+        '/**:\n  ros__parameters:\n'
+        '    tasks: {subtask: {promt: a}, dance: {prompt: b}, memory: 1}\n'
+    )
+    values, warnings = read_yaml(file)
+    assert values == check_all({})
+    assert warnings == [
+        'unknown parameter tasks.dance.prompt: dance is not in language_tasks '
+        '(conversation, memory, subtask)',
+        'unknown parameter tasks.memory: did you mean tasks.memory.prompt?',
+        'unknown parameter tasks.subtask.promt: did you mean tasks.subtask.prompt?',
+    ]
+
+
+def test_the_documented_example_of_a_task_is_one(tmp_path):
+    file = tmp_path / 'p.yaml'
+    text = FILE.read_text()
+    example = text[text.index('    # tasks:') :].replace('    # ', '    ')
+    file.write_text('/**:\n  ros__parameters:\n' + example)
+    values, warnings = read_yaml(file)
+    assert warnings == [] and len(policy_options(values)['tasks']) == 2
+
+
+@pytest.mark.parametrize('row', FIELDS, ids=lambda row: row.name)
+def test_every_field_of_a_task_has_its_row_in_the_docs(row):
+    shown = repr(row.default) if row.kind is str else f'{row.default}'
+    line = f'| `tasks.<task>.{row.name}` | `{shown}` | {row.allowed} | {row.description} |'
+    assert line in DOCS.read_text().splitlines()
 
 
 def test_an_unknown_name_is_a_warning_with_the_nearest(tmp_path):
@@ -156,4 +223,4 @@ def test_reading_parameters_needs_no_ros(tmp_path):
         f'print(len(parameters.read_yaml({str(FILE)!r})[0]))'
     )
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT)
-    assert done.stdout.strip() == str(len(parameters.TABLE)), done.stderr
+    assert done.stdout.strip() == str(len(check_all({}))), done.stderr

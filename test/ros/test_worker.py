@@ -8,7 +8,14 @@ from ros_harness import poll
 
 from oxygen_ros.policy import Policy
 from oxygen_ros.ros.worker import Worker
-from oxygen_ros.types import ActionChunk, EngineStats, LanguageRequest, Observation, OxygenError
+from oxygen_ros.types import (
+    ActionChunk,
+    EngineStats,
+    LanguageRequest,
+    Observation,
+    Overlap,
+    OxygenError,
+)
 
 
 class Told:
@@ -39,8 +46,8 @@ def observation(stamp_ns, state_dim=7):
     return Observation({'base_0_rgb': picture}, np.zeros(state_dim, np.float32), 'go on', stamp_ns)
 
 
-def make_worker(make_policy, told, max_commands=8):
-    return Worker(make_policy, told, idle_period_s=0.02, max_commands=max_commands)
+def make_worker(make_policy, told, max_commands=8, **options):
+    return Worker(make_policy, told, idle_period_s=0.02, max_commands=max_commands, **options)
 
 
 @pytest.fixture
@@ -101,6 +108,45 @@ def test_an_inbox_that_is_full_refuses_and_does_not_grow(worker, told):
     assert taken == [True] * 8 + [False] * 4
     assert not worker.cancel('r1')
     worker.reset()
+
+
+def test_a_frame_continues_the_overlap_that_is_asked_for_when_it_is_taken(tiny_checkpoint, told):
+    running = Overlap(np.ones((6, 7), np.float32), 3)
+
+    worker = make_worker(
+        lambda progress: Policy.from_checkpoint(tiny_checkpoint, cpu_threads=1),
+        told,
+        overlap=lambda frame: running if frame.stamp_ns == 2 else None,
+    )
+    worker.start()
+    poll(lambda: told.infos or told.failures, 60, lambda: 'the load')
+    for stamp_ns in (1, 2):
+        worker.observe(observation(stamp_ns))
+        poll(lambda n=stamp_ns: len(told.chunks()) == n, 30, lambda: 'the chunk')
+    assert worker.stop(30)
+    policy = Policy.from_checkpoint(tiny_checkpoint, cpu_threads=1)
+    policy.observe(observation(2), overlap=running)
+    (continued,) = policy.step()
+    np.testing.assert_array_equal(told.chunks()[1].actions, continued.actions)
+    assert np.abs(continued.actions - policy.act(observation(2)).actions).max() > 0.01
+
+
+def test_overload_sheds_words_first_but_for_one_step_between_two_frames(worker, told):
+    number = 30
+
+    def another_frame_waits(chunk):
+        told.outputs.append(chunk)
+        if len(told.chunks()) < number:
+            worker.observe(observation(len(told.chunks()) + 1))
+
+    told.on_chunk = another_frame_waits
+    worker.submit(LanguageRequest('a', prompt='Tell a story.', max_tokens=60))
+    worker.observe(observation(1))
+    poll(lambda: len(told.chunks()) == number, 60, lambda: 'the chunks')
+    kinds = [isinstance(output, ActionChunk) for output in list(told.outputs)]
+    kinds = kinds[: len(kinds) - kinds[::-1].index(True)]
+    words_between = [len(run) for run in ''.join('c' if k else 'w' for k in kinds).split('c')]
+    assert max(words_between) == 1 and kinds.count(False) > 1
 
 
 def test_a_load_that_fails_is_told(told):

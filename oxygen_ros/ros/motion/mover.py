@@ -144,7 +144,7 @@ class Mover:
                 return None
             start_ns = now_ns - self._moved.since(min(stamp_ns, now_ns), now_ns)
             times = start_ns + np.arange(len(plan.rows), dtype=np.int64) * self._step_ns
-            return plan.values_at(times[times < plan.ends_ns]).astype(np.float32)
+            return plan.resampled(times[times <= plan.last_due_ns]).astype(np.float32)
 
     def rows_ahead(self, plan: Plan, now_ns: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of a plan that are due later than now, [n, A], and when, int64 [n].
@@ -162,7 +162,7 @@ class Mover:
 
     def _merged(self, old: Plan | None, new: Plan, now_ns: int) -> np.ndarray:
         if self._actions.merge == 'average':
-            running = [plan for plan in self._older if plan.ends_ns > now_ns]
+            running = [plan for plan in self._older if plan.last_due_ns > now_ns]
             return averaged(running, new)
         if self._actions.merge == 'blend' and old is not None:
             return blended(old, new, now_ns, self._actions.blend_steps)

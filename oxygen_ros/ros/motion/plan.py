@@ -46,30 +46,36 @@ class Plan:
         return min(len(self.rows) - 1, max((valid_ns - 1) // self.step_ns, 0))
 
     @property
+    def last_due_ns(self) -> int:
+        """When that row is due."""
+        return self.start_ns + self.last * self.step_ns
+
+    @property
     def ends_ns(self) -> int:
         """When there is no row left."""
-        return min(self.start_ns + (self.last + 1) * self.step_ns, self.expires_ns)
+        return min(self.last_due_ns + self.step_ns, self.expires_ns)
 
     def row_at(self, now_ns: int) -> tuple[int, bool]:
         """Index of the row that is due, and whether the plan has run out (then its last)."""
         valid_ns = self.expires_ns - self.start_ns
         return due_row(now_ns - self.start_ns, self.step_ns, valid_ns, len(self.rows))
 
-    def values_at(self, times_ns: np.ndarray) -> np.ndarray:
-        """What is due at some times, float64 [N, A]; before the first and after the last row
-        these themselves.
+    def resampled(self, times_ns: np.ndarray) -> np.ndarray:
+        """The plan at other times than its rows', between two of them on a line, float64 [N, A].
+
+        Before the first and after the last row these themselves.
         """
         rows = np.clip((times_ns - self.start_ns) / self.step_ns, 0, self.last)
         below = np.floor(rows).astype(np.int64)
-        if not self.interpolate:
-            return self.rows[below].astype(np.float64)
         share = (rows - below)[:, None]
         above = np.minimum(below + 1, self.last)
         return (1 - share) * self.rows[below] + share * self.rows[above]
 
     def values(self, now_ns: int) -> np.ndarray:
         """What is due now, float64 [A]."""
-        return self.values_at(np.array([now_ns]))[0]
+        if self.interpolate:
+            return self.resampled(np.array([now_ns]))[0]
+        return self.rows[self.row_at(now_ns)[0]].astype(np.float64)
 
     def final_velocity(self) -> np.ndarray:
         """Of the last two valid rows, per s, [A]; zeros where there is one."""
@@ -87,7 +93,7 @@ def blended(old: Plan, new: Plan, now_ns: int, steps: int) -> np.ndarray:
     first, _ = new.row_at(now_ns)
     share = (np.arange(len(new.rows)) - first + 1) / (steps + 1)
     share = np.clip(share, 0.0, 1.0)[:, None]
-    return (1 - share) * old.values_at(new.due_times()) + share * new.rows
+    return (1 - share) * old.resampled(new.due_times()) + share * new.rows
 
 
 def averaged(plans: Sequence[Plan], new: Plan) -> np.ndarray:
@@ -98,8 +104,8 @@ def averaged(plans: Sequence[Plan], new: Plan) -> np.ndarray:
     times = new.due_times()
     weights, total = np.zeros((len(times), 1)), np.zeros(new.rows.shape)
     for number, plan in enumerate([*plans, new]):
-        has_row = (times >= plan.start_ns) & (times < plan.ends_ns)
-        weight = (NEWER_WEIGHT**number * (has_row if plan is not new else 1.0))[..., None]
-        weights = weights + weight
-        total += weight * plan.values_at(times)
+        has_row = (times >= plan.start_ns) & (times <= plan.last_due_ns) | (plan is new)
+        weight = NEWER_WEIGHT**number * has_row[:, None].astype(np.float64)
+        weights += weight
+        total += weight * plan.resampled(times)
     return total / weights

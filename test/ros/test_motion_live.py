@@ -1,0 +1,288 @@
+"""Motion as a controller sees it: the real node in its own process, three cameras at 15 Hz."""
+
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+import yaml
+from ros_harness import (
+    BASE,
+    JOINTS,
+    WRIST,
+    NodeProcess,
+    Peer,
+    dropped,
+    image,
+    joint_state,
+    jpeg,
+    poll,
+    stamp,
+)
+from sensor_msgs.msg import Image
+from std_msgs.msg import Bool
+from std_srvs.srv import Trigger
+from trajectory_msgs.msg import JointTrajectory
+
+from oxygen_ros import msg
+from oxygen_ros.ros import qos
+from oxygen_ros.ros.contract import contract_path
+
+NAME = 'oxygen_motion'
+THIRD = '/cameras/third/image_raw'
+TRAJECTORY = '/arm/trajectory'
+
+
+def write_contract(folder, joints=None, **actions):
+    tree = yaml.safe_load(contract_path('demo').read_text())
+    tree['cameras']['right_wrist_0_rgb'] = {'topic': THIRD}
+    tree['actions'] |= actions
+    tree['joints'] = joints or {'gripper': {'max_velocity': 1000.0}}
+    file = folder / 'robot.yaml'
+    file.write_text(yaml.safe_dump(tree))
+    return str(file)
+
+
+class Robot(Peer):
+    """A peer with three cameras that run by themselves; each can be switched off."""
+
+    def __init__(self):
+        super().__init__(NAME)
+        self.third = self.node.create_publisher(Image, THIRD, 5)
+        self.trajectories = self.hear(TRAJECTORY, JointTrajectory, qos.CHUNK)
+        self.emergency = self.node.create_publisher(
+            Bool, f'{NAME}/emergency_stop', qos.EMERGENCY[1]
+        )
+        self.on = {BASE, WRIST, THIRD}
+        self.over = threading.Event()
+        self.cameras = threading.Thread(target=self.run, daemon=True)
+        self.cameras.start()
+
+    def run(self):
+        while not self.over.wait(1 / 15):
+            now = self.now_ns()
+            self.joints.publish(joint_state(now))
+            if BASE in self.on:
+                self.base.publish(image(now))
+            if WRIST in self.on:
+                self.wrist.publish(jpeg(now))
+            if THIRD in self.on:
+                self.third.publish(image(now, 40))
+
+    def close(self):
+        self.over.set()
+        self.cameras.join()
+        super().close()
+
+    def steps(self):
+        return self.heard[f'{NAME}/action']
+
+    def trigger(self, service):
+        return self.call(Trigger, f'{NAME}/{service}', Trigger.Request())
+
+    def wait_for_motion(self):
+        """Until steps of a chunk that came after now are published."""
+        since = self.now_ns()
+
+        def fresh():
+            return any(not s.hold and stamp(s.source_stamp) > since for s in self.steps()[-3:])
+
+        poll(fresh, 30, lambda: f'motion, {self.status()}')
+
+
+@pytest.fixture(scope='module')
+def robot():
+    robot = Robot()
+    yield robot
+    robot.close()
+
+
+def start(folder, checkpoint, contract, **parameters):
+    return NodeProcess(
+        folder,
+        node_name=NAME,
+        checkpoint=str(checkpoint),
+        robot=contract,
+        autostart=True,
+        default_instruction='put the red block on the tray',
+        status_period_s=0.1,
+        max_new_tokens=400,
+        **parameters,
+    )
+
+
+@pytest.fixture(scope='module')
+def process(tmp_path_factory, tiny_checkpoint, robot):
+    folder = tmp_path_factory.mktemp('motion')
+    contract = write_contract(folder, merge='realtime', trajectory_topic=TRAJECTORY)
+    node = start(folder, tiny_checkpoint, contract)
+    yield node
+    node.kill()
+
+
+@pytest.fixture
+def node(process, robot):
+    """The node in motion."""
+    robot.on = {BASE, WRIST, THIRD}
+    robot.wait_for_motion()
+    for heard in robot.heard.values():
+        heard.clear()
+    yield process
+    assert process.alive, process.log
+
+
+def test_c10_a_camera_that_stops_ends_motion_by_name_and_comes_back_by_itself(node, robot):
+    robot.on = {BASE, WRIST}
+    status = poll(
+        lambda: robot.status() and 'holding' in robot.status().detail and robot.status(),
+        20,
+        lambda: f'the hold, {robot.status()}',
+    )
+    assert status.state == 'waiting'
+    assert 'camera right_wrist_0_rgb' in status.detail
+    assert 'camera base_0_rgb' not in status.detail
+    robot.chunks().clear()
+    robot.steps().clear()
+    poll(lambda: len(robot.steps()) > 20, 20, lambda: 'held steps')
+    assert all(step.hold for step in robot.steps()[-20:]) and not robot.chunks()
+    robot.on = {BASE, WRIST, THIRD}
+    robot.wait_for_motion()
+    robot.wait_for_state('serving')
+
+
+def test_c34_when_the_cameras_die_mid_chunk_the_last_step_is_held(node, robot):
+    robot.on = set()
+    poll(lambda: robot.steps() and robot.steps()[-1].hold, 20, lambda: 'a hold')
+    robot.steps().clear()
+    time.sleep(2)
+    held = list(robot.steps())
+    assert held and all(step.hold for step in held)
+    assert len({tuple(step.values) for step in held}) == 1
+    robot.wait_for_detail('holding: the last chunk has run out')
+
+
+def test_c39_one_frame_twice_gives_one_chunk(node, robot):
+    robot.on = set()
+    poll(lambda: robot.steps() and robot.steps()[-1].hold, 20, lambda: 'a hold')
+    at = robot.now_ns()
+
+    def chunk():
+        assert robot.trigger('reset').success
+        robot.joints.publish(joint_state(robot.now_ns()))
+        time.sleep(0.1)
+        robot.base.publish(image(at))
+        robot.wrist.publish(jpeg(at))
+        robot.third.publish(image(at))
+        give_up = time.monotonic() + 1
+        while time.monotonic() < give_up and not robot.answered(at):
+            time.sleep(0.01)
+        return robot.answered(at) and list(robot.chunks()[-1].actions)
+
+    first = poll(chunk, 20, lambda: f'a chunk, {robot.status()}')
+    robot.chunks().clear()
+    assert poll(chunk, 20, lambda: f'a chunk, {robot.status()}') == first
+
+
+def test_the_trajectory_of_a_chunk_leaves_out_what_is_past(node, robot):
+    poll(lambda: len(robot.trajectories) > 3, 20, lambda: 'trajectories')
+    message = robot.trajectories[-1]
+    chunks = {stamp(c.header.stamp): c for c in list(robot.chunks())}
+    chunk = poll(
+        lambda: chunks.get(stamp(message.header.stamp)), 1, lambda: 'the chunk it is made of'
+    )
+    assert list(message.joint_names) == JOINTS
+    rows = np.reshape(chunk.actions, (chunk.horizon, -1))
+    times = [p.time_from_start.sec + p.time_from_start.nanosec / 1e9 for p in message.points]
+    first = round(times[0] / 0.05)
+    assert first >= 1 and len(times) == chunk.horizon - first
+    np.testing.assert_allclose(times, 0.05 * np.arange(first, chunk.horizon), atol=1e-9)
+    for row, point in zip(rows[first:], message.points, strict=True):
+        np.testing.assert_array_equal(point.positions, row)
+    status = robot.wait_for_state('serving')
+    assert status.seam_joint in JOINTS and status.seam_jump >= 0
+
+
+def test_c20_stop_in_the_middle_of_a_400_token_request(node, robot):
+    for i in range(4):  # random weights may end an answer at once
+        robot.request.publish(
+            msg.LanguageRequest(
+                id=f'long-{i}', prompt='Tell it all.', max_tokens=400, temperature=1.0, seed=i
+            )
+        )
+
+    def running():
+        return [
+            f'long-{i}'
+            for i in range(4)
+            if len(robot.answer(f'long-{i}')) > 3 and not robot.ended(f'long-{i}')
+        ]
+
+    poll(running, 30, lambda: 'words')
+    assert robot.trigger('stop').success
+    asked = robot.now_ns()
+    poll(lambda: not running(), 20, lambda: 'the end of the words')
+    ends = [robot.ended(f'long-{i}') for i in range(4)]
+    assert any(end and end.reason == 'cancelled' for end in ends)
+    status = robot.wait_for_state('stopped')
+    assert '~/resume' in status.detail
+    time.sleep(0.5)  # frames still come and nothing may move
+    after = [s for s in list(robot.steps()) if stamp(s.header.stamp) > asked]
+    assert len(after) > 10 and all(s.hold for s in after)
+    assert len({tuple(s.values) for s in after}) == 1
+    assert len(robot.trajectories[-1].points) == 1
+    assert list(robot.trajectories[-1].points[0].positions) == list(after[0].values)
+    assert robot.trigger('resume').message == 'actions go on'
+    robot.wait_for_motion()
+    robot.wait_for_state('serving')
+
+
+def test_the_emergency_topic_is_latched_and_not_lifted_while_it_is_pressed(node, robot):
+    def press(value):
+        robot.emergency.publish(Bool(data=value))
+
+    def is_stopped():
+        press(True)
+        return robot.status() and robot.status().state == 'stopped'
+
+    poll(is_stopped, 20, lambda: 'the stop')
+    refused = robot.trigger('resume')
+    assert not refused.success and 'publish false first' in refused.message
+    assert 'still stopped' in robot.trigger('reset').message
+
+    def is_lifted():
+        press(False)
+        return robot.trigger('resume').success
+
+    poll(is_lifted, 20, lambda: 'the end of the stop')
+    robot.wait_for_motion()
+
+
+def test_a_signal_ends_with_the_last_step_held(process, robot):
+    """The last one of this node."""
+    node = process
+    robot.wait_for_motion()
+    assert node.stop(signal.SIGTERM) == 0, node.log
+    poll(lambda: robot.steps() and robot.steps()[-1].hold, 5, lambda: 'the last step')
+    before, last = [s for s in list(robot.steps()) if not s.hold][-1], robot.steps()[-1]
+    assert list(last.values) == list(before.values)
+    assert node.log.count('real-time priority') == 1
+
+
+def test_c36_a_value_beyond_a_joint_limit_refuses_every_chunk_and_nothing_moves(
+    tmp_path, tiny_checkpoint, robot
+):
+    contract = write_contract(tmp_path, {'elbow': {'lower': -1e-6, 'upper': 1e-6}})
+    robot.on = {BASE, WRIST, THIRD}
+    node = start(tmp_path, tiny_checkpoint, contract)
+    try:
+        for heard in robot.heard.values():
+            heard.clear()
+        robot.wait_for_detail('are refused: row')
+        assert 'elbow is ' in robot.status().detail
+        poll(lambda: dropped(robot.status()).get('chunk_out_of_limits', 0) > 3, 20, robot.status)
+        assert not robot.steps() and not robot.chunks()
+        assert node.stop() == 0, node.log
+        assert not robot.steps()
+    finally:
+        node.kill()
