@@ -37,7 +37,7 @@ class Session:
     def __init__(self, model: Pi05, setting: Setting, mode: str) -> None:
         budget = setting.budget if mode == 'continuous' else 'unlimited'
         self.engine = build_engine(model, setting, mode, budget)
-        self._setting = setting
+        self._setting, self._mode = setting, mode
         self._inputs = [make_inputs(model, setting, number) for number in range(3)]
         spec = model.spec
         self._noise = torch.randn(spec.horizon, spec.action_dim)
@@ -45,8 +45,9 @@ class Session:
         self._number = 0
 
     def warm_up(self) -> None:
-        """Reach the steady state: as many frames as rows, and one more."""
-        self.run(self._setting.rows + 1, Samples())
+        """Reach the steady state: answers of as many frames as there are rows overlap in it."""
+        overlapping = self._setting.rows if self._mode == 'continuous' else 0
+        self.run(overlapping + 1, Samples())
 
     def run(self, frames: int, into: Samples) -> None:
         """Answer so many frames, one request each."""
