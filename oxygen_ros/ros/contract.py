@@ -237,9 +237,9 @@ _ACTION_OPTIONS: Mapping[str, Callable[[Node], Any]] = {
     'ramp_s': Node.positive,
     'when_stopped': lambda node: node.choice(WHEN_STOPPED),
     'merge': lambda node: node.choice(MERGES),
-    'blend_steps': lambda node: node.count(),
+    'blend_steps': Node.count,
     'interpolate': Node.flag,
-    'trajectory_topic': lambda node: _topic(node),
+    'trajectory_topic': lambda node: _topic(node) if node.text(empty=True) else '',
 }
 
 

@@ -164,15 +164,10 @@ def status_msg(report: Report, rates: Rates) -> msg.EngineStatus:
         kv_bytes=stats.kv_bytes_in_use,
         kv_bytes_limit=stats.kv_bytes_limit,
         kv_bytes_copied_between_frames=stats.kv_bytes_copied_between_frames,
-        budget_left=budget_left(stats),
+        budget_left=stats.budget_steps,
     )
     message.header.stamp = time_msg(report.now_ns)
     message.dropped = key_values(report.dropped)
     message.ended = key_values(stats.requests_ended)
     message.effective = key_values(effective)
     return message
-
-
-def budget_left(stats: EngineStats) -> int:
-    """Decode steps the current frame may still use, -1 unlimited."""
-    return -1 if stats.budget_steps < 0 else max(stats.budget_steps - stats.budget_used, 0)

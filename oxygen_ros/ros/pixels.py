@@ -49,9 +49,8 @@ def bayer_to_rgb(mosaic: np.ndarray, red: tuple[int, int]) -> np.ndarray:
     wide = mosaic.astype(np.uint16)
     here = wide[1:-1, 1:-1]
     up, down, left, right = wide[:-2, 1:-1], wide[2:, 1:-1], wide[1:-1, :-2], wide[1:-1, 2:]
-    diagonal = wide[:-2, :-2] + wide[:-2, 2:] + wide[2:, :-2] + wide[2:, 2:]
-    cross = (up + down + left + right + 2) >> 2
-    diagonal = (diagonal + 2) >> 2
+    corners = wide[:-2, :-2] + wide[:-2, 2:] + wide[2:, :-2] + wide[2:, 2:]
+    cross, diagonal = (up + down + left + right + 2) >> 2, (corners + 2) >> 2
     rows, columns = (up + down + 1) >> 1, (left + right + 1) >> 1
     rgb = np.empty((*mosaic.shape, 3), np.uint8)
     inner = rgb[1:-1, 1:-1]
@@ -66,7 +65,7 @@ def bayer_to_rgb(mosaic: np.ndarray, red: tuple[int, int]) -> np.ndarray:
             (1, 1): (diagonal, cross, here),
         }[at]
         for channel, values in enumerate(choices):
-            inner[(*part, channel)] = values[part]
+            inner[..., channel][part] = values[part]
     rgb[:, 0], rgb[:, -1] = rgb[:, 1], rgb[:, -2]
     rgb[0], rgb[-1] = rgb[1], rgb[-2]
     return rgb

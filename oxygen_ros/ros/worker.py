@@ -31,6 +31,8 @@ from oxygen_ros.types import (
 if TYPE_CHECKING:
     from oxygen_ros.policy import Policy
 
+WORDS_AT_LEAST_S = 0.1  # between two steps of words when frames leave no time for them
+
 Progress = Callable[[float], None]
 Command = Callable[['Policy'], object]
 
@@ -179,6 +181,7 @@ class Worker:
 
     def _serve(self, policy: Policy) -> None:
         answered = False  # the last step answered a frame
+        words_s = time.monotonic()  # when the last step of words ended
         while self._wait_for_work(policy):
             with self._condition:
                 commands, self._commands = self._commands, deque()
@@ -186,15 +189,18 @@ class Worker:
                 self._outdated = False
             for command in (*commands, change) if change else commands:
                 command(policy)
-            # Overload sheds words first: between two frames that wait they get one step, so that
-            # they are not starved for ever, and never a second one. Then it sheds frames.
-            if not answered or policy.idle:
+            # Overload sheds words first: while frames always wait, words get one step between two
+            # of them now and then, so that they are not starved for ever. Then it sheds frames.
+            starved = answered and time.monotonic() - words_s > WORDS_AT_LEAST_S
+            if not starved or policy.idle:
                 self._take_frame(policy)
             outputs = policy.step()
             self._free_s = time.monotonic()
             for output in outputs:
                 self._hand_out(output)
             answered = any(isinstance(output, ActionChunk) for output in outputs)
+            if not answered:
+                words_s = self._free_s
             self._publish('ready', '', policy.stats)
 
     def _wait_for_work(self, policy: Policy) -> bool:

@@ -93,16 +93,16 @@ def poll(predicate, timeout, what):
 class Peer:
     """Robot and user: publishes cameras, joints, requests; keeps all that comes back."""
 
-    def __init__(self, node_name='oxygen'):
+    def __init__(self, node_name='oxygen', namespace='/'):
         self.name = node_name
         self.context = rclpy.Context()
         rclpy.init(context=self.context)
-        self.node = rclpy.create_node('peer', context=self.context)
+        self.node = rclpy.create_node('peer', context=self.context, namespace=namespace)
         self.executor = SingleThreadedExecutor(context=self.context)
         self.executor.add_node(self.node)
         create = self.node.create_publisher
-        self.base = create(Image, BASE, 5)
-        self.wrist = create(CompressedImage, WRIST, 5)
+        self.base = create(Image, BASE[1:], 5)  # in the namespace
+        self.wrist = create(CompressedImage, WRIST[1:], 5)
         self.joints = create(JointState, 'joint_states', 5)
         self.instruction = create(String, 'instruction', qos.INSTRUCTION_LATCHED)
         self.request = create(msg.LanguageRequest, f'{node_name}/language/request', qos.REQUEST)
@@ -209,6 +209,21 @@ class Peer:
         """The last token of a request, or None."""
         tokens = self.answer(request_id, topic)
         return tokens[-1] if tokens and tokens[-1].final else None
+
+    def ask_long(self, count=4):
+        """Long requests; several, because random weights may end an answer at once."""
+        names = [f'long-{k}-{self.now_ns()}' for k in range(count)]
+        for seed, name in enumerate(names):
+            self.request.publish(
+                msg.LanguageRequest(
+                    id=name, prompt='Tell a story.', max_tokens=250, temperature=1.0, seed=seed
+                )
+            )
+        return names
+
+    def ends(self, names):
+        """Reasons of those requests that have ended."""
+        return [self.ended(name).reason for name in names if self.ended(name)]
 
     def chunks(self):
         return self.heard[f'{self.name}/action_chunk']

@@ -120,7 +120,10 @@ WRONG = [
     ({'gripper': {'scale': 1e-6, 'offset': 1000.0}}, ['joints.gripper', 'come back', '32-bit']),
     ({'gripper': {'scale': 1e-320}}, ['joints.gripper', 'come back']),
     ({'gripper': {'offset': 1e300}}, ['joints.gripper', 'come back']),
-    ({'gripper': {'scael': 0.8}}, ["unknown key 'scael'", '{scale, offset, invert}']),
+    (
+        {'gripper': {'scael': 0.8}},
+        ["unknown key 'scael'", '{scale, offset, invert, lower, upper,'],
+    ),
     ({'griper': {'scale': 0.8}}, ['{griper}', 'neither in state.joints', 'gripper']),
     ({}, ['joints is {}', 'at least one entry']),
     ([{'name': 'gripper'}], ['joints is [', 'a mapping']),

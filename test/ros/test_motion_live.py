@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 import yaml
+from lifecycle_msgs.srv import ChangeState
 from ros_harness import (
     BASE,
     JOINTS,
@@ -246,6 +247,11 @@ def test_the_emergency_topic_is_latched_and_not_lifted_while_it_is_pressed(node,
         return robot.status() and robot.status().state == 'stopped'
 
     poll(is_stopped, 20, lambda: 'the stop')
+    for label in ('deactivate', 'activate'):
+        request = ChangeState.Request()
+        request.transition.label = label
+        assert robot.call(ChangeState, f'{NAME}/change_state', request).success
+    robot.wait_for_state('stopped')
     refused = robot.trigger('resume')
     assert not refused.success and 'publish false first' in refused.message
     assert 'still stopped' in robot.trigger('reset').message

@@ -93,6 +93,15 @@ def test_rows_of_the_time_in_which_the_robot_stood_are_not_skipped():
     assert (robot.run(10).index, robot.steps[-1].hold) == (0, False)
 
 
+def test_only_the_part_that_was_published_since_the_observation_is_skipped():
+    robot = Robot(valid_for_s=1.0)
+    robot.offer(ramp(START, 4), START)
+    robot.run(310)  # its rows end after 200 ms
+    stamp = START + 100 * MS
+    robot.offer(ramp(stamp), stamp, frame=1)  # 100 ms published since, 110 ms stood still
+    assert (robot.run(20).index, robot.steps[-1].hold) == (2, False)
+
+
 def test_a_chunk_that_has_run_out_when_it_comes_is_not_used():
     robot = Robot(valid_for_s=0.2)
     assert robot.offer(ramp(START), START - 300 * MS) is None

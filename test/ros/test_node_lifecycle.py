@@ -1,16 +1,20 @@
 """Configure, activate, clean up; bad configurations; ends by signal. A process per case."""
 
+import json
 import signal
+import time
 
 import pytest
 from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import ChangeState, GetState
 from rcl_interfaces.srv import GetParameters, SetParameters
 from rclpy.parameter import Parameter
-from ros_harness import NodeProcess, Peer, poll, stamp
+from ros_harness import NodeProcess, Peer, dropped, poll, stamp
 from std_msgs.msg import String
 
-from oxygen_ros import msg
+from oxygen_ros.msg import LanguageToken
+from oxygen_ros.ros import qos
+
 
 # Another name keeps these nodes apart from the shared one.
 NAME = '/oxygen_b'
@@ -177,16 +181,102 @@ def test_a_signal_in_the_middle_of_answers_ends_the_node_cleanly(start, client, 
         checkpoint=str(tiny_checkpoint), robot='demo', autostart=True, default_instruction='go on'
     )
     client.wait_for_state('waiting')
-    for i in range(4):  # random weights may end an answer at once
-        client.request.publish(
-            msg.LanguageRequest(
-                id=f'long-{i}', prompt='Tell a story.', max_tokens=250, temperature=1.0, seed=i
-            )
-        )
+    asked = client.ask_long()
     client.frames_until(
-        lambda: any(
-            len(client.answer(f'long-{i}')) > 2 and not client.ended(f'long-{i}') for i in range(4)
-        )
+        lambda: any(len(client.answer(name)) > 2 and not client.ended(name) for name in asked)
     )
     assert node.stop(timeout=5) == 0, node.log
+    assert 'Traceback' not in node.log
+
+
+LIVE = {
+    'budget': 'unlimited',
+    'default_instruction': 'fold the towel',
+    'idle_step_period_ms': 50.0,
+    'status_period_s': 0.2,
+}
+
+
+def test_c60_live_parameters_take_effect_and_are_read_back(start, client, tiny_checkpoint):
+    node = start(checkpoint=str(tiny_checkpoint), robot='demo', autostart=True)
+    contracts = client.hear(f'{NAME[1:]}/contract', String, qos.CONTRACT)
+    client.wait_for_state('waiting')
+    assert 'instruction on' in client.status().detail
+    assert all(set_parameter(client, name, value).successful for name, value in LIVE.items())
+    poll(lambda: 'instruction on' not in client.status().detail, 10, lambda: 'the instruction')
+    poll(lambda: 'unlimited' in effective(client).get('budget', ''), 10, lambda: 'the budget')
+    shown = json.loads(contracts[-1].data)
+    assert {name: shown['parameters'][name] for name in LIVE} == LIVE
+    assert shown['model']['effective']['budget'] == client.status().budget == 'unlimited'
+    client.frames_until(lambda: client.chunks(), what='a chunk')
+    assert client.status().budget_left == -1
+    refused = set_parameter(client, 'status_period_s', 5)
+    assert not refused.successful and 'from 0.05 to 1' in refused.reason
+    assert not set_parameter(client, 'tasks.subtask.every_s', 1.0).successful
+    assert node.stop() == 0, node.log
+
+
+def effective(peer):
+    return {pair.key: pair.value for pair in peer.status().effective}
+
+
+def test_tasks_ask_by_themselves_and_skip_when_behind(start, client, tiny_checkpoint):
+    node = start(
+        checkpoint=str(tiny_checkpoint),
+        robot='demo',
+        autostart=True,
+        default_instruction='go on',
+        budget=1,
+        idle_step_period_ms=5000,
+        tasks={
+            'subtask': {'prompt': 'what now?', 'every_frames': 3, 'max_tokens': 3},
+            'memory': {'prompt': 'and before?', 'every_frames': 1, 'max_tokens': 40},
+            'dance': {'prompt': 'no such task'},
+        },
+    )
+    client.wait_for_state('waiting')
+    assert 'unknown parameter tasks.dance.prompt: dance is not in language_tasks' in node.log
+    client.frames_until(
+        lambda: (
+            client.ended('subtask/1', 'subtask')
+            and dropped(client.status()).get('skipped_memory', 0) > 1
+        ),
+        what='two answers and skipped ones',
+    )
+    frames = [client.answer(f'subtask/{k}', 'subtask')[0].frame for k in range(2)]
+    assert frames[0] % 3 == 0 and frames[1] % 3 == 0 and frames[0] < frames[1]
+    assert client.answer('memory/0', 'memory')[0].frame == 0
+    assert "'what now?'" in effective(client)['tasks']
+
+
+def test_tasks_can_be_set_by_a_service_before_configure(start, client, tiny_checkpoint):
+    start(
+        checkpoint=str(tiny_checkpoint), robot='demo', default_instruction='go', max_new_tokens=8
+    )
+    client.wait_for_state('inactive')
+    assert set_parameter(client, 'language_tasks', ['plan']).successful
+    assert transition(client, 'configure')  # declares what the new task has
+    activate_when_loaded(client)
+    for label in ('deactivate', 'cleanup'):
+        assert transition(client, label)
+    assert not set_parameter(client, 'tasks.plan.max_pending', 0).successful
+    assert set_parameter(client, 'tasks.plan.every_frames', 1).successful
+    assert not transition(client, 'configure')
+    client.wait_for_detail('tasks.plan.max_tokens is 32: must be at most max_new_tokens (8)')
+    assert set_parameter(client, 'tasks.plan.max_tokens', 2).successful
+    assert transition(client, 'configure')
+    activate_when_loaded(client)
+    heard = client.hear(f'{NAME[1:]}/language/plan', LanguageToken, qos.TOKEN)
+    client.frames_until(lambda: any(token.final for token in heard), what='a plan')
+    assert heard[0].id == 'plan/0'
+
+
+@pytest.mark.parametrize('after_s', [0.1, 0.3, 0.6, 1.2])
+def test_c66_ctrl_c_at_any_moment_of_the_start_leaves_no_traceback(
+    start, tiny_checkpoint, after_s
+):
+    node = start(checkpoint=str(tiny_checkpoint), robot='demo', autostart=True)
+    time.sleep(after_s)
+    # Before Python itself runs, the signal's own default ends the process.
+    assert node.stop() in (0, -signal.SIGINT), node.log
     assert 'Traceback' not in node.log

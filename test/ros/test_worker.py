@@ -131,8 +131,8 @@ def test_a_frame_continues_the_overlap_that_is_asked_for_when_it_is_taken(tiny_c
     assert np.abs(continued.actions - policy.act(observation(2)).actions).max() > 0.01
 
 
-def test_overload_sheds_words_first_but_for_one_step_between_two_frames(worker, told):
-    number = 30
+def test_overload_sheds_words_first_but_for_one_step_now_and_then(worker, told):
+    number = 60  # at least half a second, in which words get one step every 0.1 s
 
     def another_frame_waits(chunk):
         told.outputs.append(chunk)
@@ -146,7 +146,7 @@ def test_overload_sheds_words_first_but_for_one_step_between_two_frames(worker, 
     kinds = [isinstance(output, ActionChunk) for output in list(told.outputs)]
     kinds = kinds[: len(kinds) - kinds[::-1].index(True)]
     words_between = [len(run) for run in ''.join('c' if k else 'w' for k in kinds).split('c')]
-    assert max(words_between) == 1 and kinds.count(False) > 1
+    assert max(words_between) == 1
 
 
 def test_a_load_that_fails_is_told(told):

@@ -46,6 +46,7 @@ class Control:
         self._limits = Limits(contract.actions.joints)
         self._latency = _Latency()
         self._stopped = ''
+        self._said = ''
         self._stale = False
         self.refused = ''
         self._mover = Mover(self._actions, 1.0 / rate_hz)
@@ -88,9 +89,8 @@ class Control:
         if self._stopped:
             self._mover.stop(self._stopped)
         self._latency.clear()
-        log = self._node.get_logger().info
         self._stream = ActionStream(
-            self._rate_hz, self._mover, self._clock, self._outputs.step, log
+            self._rate_hz, self._mover, self._clock, self._outputs.step, self._say_once
         )
         self._stream.start()
 
@@ -152,6 +152,11 @@ class Control:
         delay_ns = max(self._latency.longest_ns(), now_ns - observation.stamp_ns)
         delay = min(math.ceil(delay_ns / (self._actions.step_period_s * 1e9)), len(rows))
         return Overlap(self._units.to_model(rows), max(delay, 0))
+
+    def _say_once(self, text: str) -> None:
+        if text != self._said:
+            self._said = text
+            self._node.get_logger().info(text)
 
     def _hold_trajectory(self) -> None:
         """A controller that follows a trajectory is told to stay where it was sent last."""

@@ -1,0 +1,71 @@
+"""C64: several robots, one parameter file, no cross-talk. A process for each."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+from ros_harness import Peer, poll
+
+from oxygen_ros import msg
+
+
+class Robot:
+    """A node in a namespace, and the peer that is this robot."""
+
+    def __init__(self, name, params, log):
+        command = [sys.executable, '-m', 'oxygen_ros.ros.node', '--ros-args']
+        command += ['--params-file', str(params), '-r', f'__ns:=/{name}']
+        self.log = log
+        with open(log, 'wb') as out:
+            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+        self.peer = Peer(namespace=f'/{name}')
+
+    def close(self):
+        self.peer.close()
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def robots(tmp_path, tiny_checkpoint):
+    """Two robots of one file, in which the second has a seed of its own."""
+    common = {
+        'checkpoint': str(tiny_checkpoint),
+        'robot': 'demo',
+        'autostart': True,
+        'status_period_s': 0.1,
+        'cpu_threads': 1,
+        'default_instruction': 'go on',
+    }
+    params = tmp_path / 'params.yaml'
+    sections = {
+        '/**': {'ros__parameters': common},
+        '/robot2/oxygen': {'ros__parameters': {'seed': 7}},
+    }
+    params.write_text(yaml.safe_dump(sections))
+    pair = [Robot(name, params, tmp_path / f'{name}.log') for name in ('robot1', 'robot2')]
+    yield pair
+    for robot in pair:
+        robot.close()
+
+
+def effective(peer, name):
+    return {pair.key: pair.value for pair in peer.status().effective}.get(name)
+
+
+def test_two_robots_of_one_file_do_not_hear_each_other(robots):
+    first, second = (robot.peer for robot in robots)
+    for peer in (first, second):
+        peer.wait_for_state('waiting')
+    assert (effective(first, 'seed'), effective(second, 'seed')) == ('0', '7')
+    first.request.publish(msg.LanguageRequest(id='mine', prompt='What is next?', max_tokens=4))
+    first.frames_until(lambda: len(first.chunks()) > 3 and first.ended('mine'), what='answers')
+    assert second.status().frames == 0 and second.status().requests == 0
+    assert not second.chunks() and not second.answer('mine') and not second.ended('mine')
+    second.frames_until(lambda: len(second.chunks()) > 1, what='chunks of the second')
+    frames = poll(first.status, 5, lambda: 'a status').frames
+    for robot in robots:
+        assert os.path.getsize(robot.log) and 'Traceback' not in open(robot.log).read()
+    assert first.status().frames == frames
