@@ -42,10 +42,18 @@ END_TIMEOUT_S = 60.0
 GROWTH_MB = 8.0  # an allocator's noise; a leak of 1 KB a frame is more from 8,000 frames on
 # Drops of other things than images, in ~/status.
 OF_JOINTS = ('bad_joint_state', 'missing_joints', 'repeated_joint_state')
-OF_FRAMES = ('frame_failed', 'chunk_not_finite', 'chunk_inactive')
+OF_FRAMES = (
+    'frame_failed',
+    'chunk_not_finite',
+    'chunk_out_of_limits',
+    'chunk_inactive',
+    'chunk_stopped',
+    'chunk_outdated',
+)
 NOT_OF_IMAGES = (
     *OF_JOINTS,
     *OF_FRAMES,
+    'chunk_late',  # it is published all the same
     'frame_replaced',
     'frame_refused',
     'empty_instruction',
@@ -91,7 +99,7 @@ def soak(frames: int, requests: int, seed: int, folder: Path) -> dict[str, Any]:
             before = _books(robot)
             sizes = _run(robot, pid, frames, requests, random.Random(seed))
             ended = robot.wait(lambda: not robot.open_requests(), END_TIMEOUT_S)
-            robot.wait_for_report()
+            robot.wait_until_settled()
             faults = [] if ended else [f'requests never ended: {robot.open_requests()[:5]}']
             faults += _unaccounted(robot, before) + _grown(sizes, robot)
             faults += processes.stop(10.0)

@@ -74,6 +74,11 @@ class Robot:
         seen = self.statuses
         self.wait(lambda: self.statuses >= seen + 2, 5.0)
 
+    def wait_until_settled(self) -> None:
+        """Until nothing that was sent can still be on its way, on a busy machine too."""
+        seen = self.statuses
+        self.wait(lambda: self.statuses >= seen + 20, 20.0)
+
     def wait_until_heard(self, timeout_s: float) -> bool:
         """Send until the node hears every input, then begin to count; False after the timeout."""
         deadline = time.monotonic() + timeout_s
@@ -87,6 +92,7 @@ class Robot:
             self.wait_for_report()
             inputs = [values for values in self.diagnostics.values() if 'messages' in values]
             if inputs and all(int(values['messages']) for values in inputs):
+                self.wait_until_settled()
                 self.sent.clear()
                 self.chunks.clear()
                 return True

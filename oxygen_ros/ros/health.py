@@ -111,7 +111,7 @@ class Health:
         new = [
             f'{reason} ({dropped[reason]} so far)'
             for reason in sorted(set(dropped) - USUAL_DROPS)
-            if self._is_recent(f'dropped {reason}')
+            if self._is_recent(f'dropped {reason}') and not reason.startswith('skipped_')
         ]
         text = ', '.join(new) or 'nothing out of the ordinary'
         images = {f'images {what}': count for what, count in report.images.items()}

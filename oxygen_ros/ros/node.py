@@ -279,6 +279,9 @@ def main(args: list[str] | None = None) -> int:
         print(f'oxygen_node: arguments cannot be used: {error}', file=sys.stderr)
         return 1
     node = OxygenNode()
+    arguments = sys.argv if args is None else args
+    for warning in parameters.missed_files(arguments, node.get_fully_qualified_name()):
+        node.get_logger().warning(warning)
     node.start()
     spinner = process.Spinner(node, stop)
     stop.wait()

@@ -179,16 +179,30 @@ def read_yaml(path: str | Path, node: str = 'oxygen') -> tuple[dict[str, Value],
 
     Later sections win over earlier ones, as in ROS. Raises OxygenError.
     """
-    try:
-        text = Path(path).expanduser().read_text(encoding='utf-8')
-        document = yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise OxygenError(f'parameter file {path} cannot be read: {error}') from error
     given: dict[str, Any] = {}
-    for section in _sections(document, node, path):
+    for section in _sections(_document(path), node, path):
         given.update(_flat(section))
     values = check_all(given)
     return values, unknown_names(set(given) - OTHERS, texts(values, 'language_tasks'))
+
+
+def missed_files(arguments: Sequence[str], full_name: str) -> list[str]:
+    """A warning for each --params-file of a command line with nothing for the node of this name.
+
+    ROS reads the section `oxygen` only for /oxygen, and passes over it in silence in a namespace.
+    """
+    warnings = []
+    for option, path in zip(arguments, arguments[1:], strict=False):
+        if option != '--params-file':
+            continue
+        document = _document(path)
+        keys = [str(key) for key in document] if isinstance(document, Mapping) else []
+        if not any('*' in key or f'/{key.lstrip("/")}' == full_name for key in keys):
+            warnings.append(
+                f'parameter file {path} has nothing for {full_name}, only for {", ".join(keys)}: '
+                "put what is meant for every namespace under '/**:'"
+            )
+    return warnings
 
 
 def declare(node: Node) -> list[str]:
@@ -250,6 +264,13 @@ def _flat(section: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
         name = f'{prefix}{key}'
         flat.update(_flat(value, f'{name}.') if isinstance(value, Mapping) else {name: value})
     return flat
+
+
+def _document(path: str | Path) -> Any:
+    try:
+        return yaml.safe_load(Path(path).expanduser().read_text(encoding='utf-8'))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise OxygenError(f'parameter file {path} cannot be read: {error}') from error
 
 
 def _sections(document: Any, node: str, path: str | Path) -> list[Mapping[str, Any]]:

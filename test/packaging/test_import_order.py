@@ -40,6 +40,8 @@ ORDER = {
     'ros.pixels': 'numpy',
     'ros.task_parameters': 'ros.parameter_rows tasks types',
     'ros.joints': 'types numpy',
+    'ros.motion': 'ros.contract ros.joints ros.motion types numpy',
+    'ros.motion.control': 'ros types numpy rclpy',
     'ros.observation_buffer': 'ros.contract ros.joints types numpy',
     'ros.preflight': 'ros.contract ros.joints ros.parameters ros.yaml_tree policy types',
     'ros.yaml_tree': 'types yaml',
@@ -141,6 +143,7 @@ def test_the_order_refuses_what_design_refuses():
         ('oxygen_ros.ros.preflight', 'torch'),
         ('oxygen_ros.check.cli', 'rclpy'),
         ('oxygen_ros.ros.observation_buffer', 'rclpy'),
+        ('oxygen_ros.ros.motion.mover', 'rclpy'),
     ],
 )
 def test_import_does_not_load(module, absent):

@@ -10,7 +10,6 @@ from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import String
 
 
-
 def offer(reliability, durability, depth=1):
     return QoSProfile(
         depth=depth,

@@ -15,7 +15,6 @@ from std_msgs.msg import String
 from oxygen_ros.msg import LanguageToken
 from oxygen_ros.ros import qos
 
-
 # Another name keeps these nodes apart from the shared one.
 NAME = '/oxygen_b'
 

@@ -1,6 +1,5 @@
 """C64: several robots, one parameter file, no cross-talk. A process for each."""
 
-import os
 import subprocess
 import sys
 
@@ -16,7 +15,9 @@ class Robot:
 
     def __init__(self, name, params, log):
         command = [sys.executable, '-m', 'oxygen_ros.ros.node', '--ros-args']
-        command += ['--params-file', str(params), '-r', f'__ns:=/{name}']
+        for file in params:
+            command += ['--params-file', str(file)]
+        command += ['-r', f'__ns:=/{name}']
         self.log = log
         with open(log, 'wb') as out:
             self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
@@ -45,7 +46,10 @@ def robots(tmp_path, tiny_checkpoint):
         '/robot2/oxygen': {'ros__parameters': {'seed': 7}},
     }
     params.write_text(yaml.safe_dump(sections))
-    pair = [Robot(name, params, tmp_path / f'{name}.log') for name in ('robot1', 'robot2')]
+    by_name = tmp_path / 'by_name.yaml'  # ROS passes over this one, in silence
+    by_name.write_text(yaml.safe_dump({'oxygen': {'ros__parameters': {'seed': 9}}}))
+    names = ('robot1', 'robot2')
+    pair = [Robot(name, (params, by_name), tmp_path / f'{name}.log') for name in names]
     yield pair
     for robot in pair:
         robot.close()
@@ -67,5 +71,7 @@ def test_two_robots_of_one_file_do_not_hear_each_other(robots):
     second.frames_until(lambda: len(second.chunks()) > 1, what='chunks of the second')
     frames = poll(first.status, 5, lambda: 'a status').frames
     for robot in robots:
-        assert os.path.getsize(robot.log) and 'Traceback' not in open(robot.log).read()
+        log = robot.log.read_text()
+        assert log.count('by_name.yaml has nothing for /robot') == 1
+        assert 'activate: done' in log and 'Traceback' not in log
     assert first.status().frames == frames

@@ -7,7 +7,15 @@ import pytest
 import yaml
 
 from oxygen_ros.policy import PolicyOptions
-from oxygen_ros.ros.parameters import ROWS, TABLE, check, check_all, policy_options, read_yaml
+from oxygen_ros.ros.parameters import (
+    ROWS,
+    TABLE,
+    check,
+    check_all,
+    missed_files,
+    policy_options,
+    read_yaml,
+)
 from oxygen_ros.ros.task_parameters import FIELDS
 from oxygen_ros.tasks import TaskRule
 from oxygen_ros.types import OxygenError
@@ -170,6 +178,26 @@ def test_every_field_of_a_task_has_its_row_in_the_docs(row):
     shown = repr(row.default) if row.kind is str else f'{row.default}'
     line = f'| `tasks.<task>.{row.name}` | `{shown}` | {row.allowed} | {row.description} |'
     assert line in DOCS.read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ('key', 'name', 'is_missed'),
+    [
+        ('oxygen', '/robot1/oxygen', True),
+        ('/robot2/oxygen', '/robot1/oxygen', True),
+        ('oxygen', '/oxygen', False),
+        ('/robot1/oxygen', '/robot1/oxygen', False),
+        ('/**', '/robot1/oxygen', False),
+        ('/*/oxygen', '/robot1/oxygen', False),
+    ],
+)
+def test_c64_a_file_that_ros_passes_over_is_named(tmp_path, key, name, is_missed):
+    file = tmp_path / 'p.yaml'
+    file.write_text(f'"{key}": {{ros__parameters: {{seed: 1}}}}\n')
+    arguments = ['oxygen_node', '--ros-args', '--params-file', str(file), '-r', '__ns:=/robot1']
+    warnings = missed_files(arguments, name)
+    assert len(warnings) == is_missed
+    assert not is_missed or f'nothing for {name}, only for {key}' in warnings[0]
 
 
 def test_an_unknown_name_is_a_warning_with_the_nearest(tmp_path):
