@@ -209,6 +209,21 @@ def test_looped_stamps_are_noticed_and_go_on(replay, tmp_path):
     assert report['totals']['chunks'] == 5
 
 
+@pytest.mark.parametrize('apart_s', [30 * 86_400, -5], ids=['sim_time', 'future'])
+def test_c27_record_times_on_another_clock_than_the_stamps_change_nothing(
+    replay, tmp_path, apart_s
+):
+    lines = session(frames=4, extra=[(REQUEST, 5, request('q'))])
+    apart = [(topic, at_ms + apart_s * 1000, value) for topic, at_ms, value in lines]
+    reports = [replay(write_bag(tmp_path / f'{k}', said)) for k, said in enumerate([lines, apart])]
+    answers = [
+        [{key: row[key] for key in row if key != 'time_ns'} for row in r['frames'] + r['requests']]
+        for r in reports
+    ]
+    assert len(answers[0]) == 5 and answers[0] == answers[1]
+    assert reports[1]['settings']['timeline'].startswith('record times of the bag')
+
+
 def test_auto_budget_is_fixed_and_recorded(replay, tmp_path):
     report = replay(write_bag(tmp_path / 'bag', session(frames=1)), '--set', 'budget=auto')
     assert report['settings']['parameters']['budget'] == '5'
