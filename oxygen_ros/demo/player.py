@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import rclpy
 from rclpy.node import Node
@@ -79,7 +78,7 @@ class Player:
             loop += 1
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Play until SIGINT or SIGTERM."""
     parser = argparse.ArgumentParser(prog='oxygen_ros.demo.player', description=__doc__)
     parser.add_argument('recording', type=Path)
@@ -91,9 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         player = Player(node, reader, stop)
         player.wait_for_listeners()
         player.run()
-    node.destroy_node()
-    rclpy.try_shutdown()
-    return 0
+    process.leave(node)
 
 
 def _make_live(message: Any, move_ns: int, loop: int) -> None:
@@ -120,4 +117,4 @@ def _qos(connection: Connection) -> QoSProfile:
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    main()

@@ -94,6 +94,10 @@ def _load_pi05(
         'time_rule': info.time_rule,
         'image_resize': info.image_resize,
         'prompt_layout': info.prompt_layout,
+        'state_in_prompt': str(info.state_in_prompt),
+        'state_normalization': info.normalization.state.mode,
+        'action_normalization': info.normalization.action.mode,
+        'relative_actions': str(sum(info.relative_actions)),
         'tied_head': str(model.tie_if_equal()),
     }
     return Family(model, processor, notes)

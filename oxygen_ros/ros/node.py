@@ -17,7 +17,6 @@ import queue
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 
-import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.clock import Clock, ClockType
@@ -287,9 +286,7 @@ def main(args: list[str] | None = None) -> int:
     stop.wait()
     spinner.close()
     node.close()
-    node.destroy_node()
-    rclpy.try_shutdown()
-    process.leave_now()
+    process.leave(node)
 
 
 if __name__ == '__main__':

@@ -63,6 +63,16 @@ class Spinner:
                 self._node.get_logger().error(f'error in a callback: {traceback.format_exc()}')
 
 
+def leave(node: Node, limit_s: float = 2.0) -> NoReturn:
+    """Tell DDS that the node is gone, no longer than limit_s, and end with status 0."""
+    timer = threading.Timer(limit_s, leave_now)
+    timer.daemon = True
+    timer.start()
+    node.destroy_node()
+    rclpy.try_shutdown()
+    leave_now()
+
+
 def leave_now() -> NoReturn:
     """End the process with status 0, without the interpreter's own teardown.
 
