@@ -60,6 +60,8 @@ class Spinner:
             except ExternalShutdownException:
                 self._stop.set()
             except Exception:  # one bad call must not end the node
+                if self._stop.is_set():  # what it waited for is being taken down
+                    return
                 self._node.get_logger().error(f'error in a callback: {traceback.format_exc()}')
 
 
