@@ -25,8 +25,8 @@ def test_prefills_per_frame(make_policy, observation, mode, per_frame):
 def test_absent_cameras_are_not_encoded(make_policy, observation):
     policy = make_policy()
     seen = []
-    policy.engine.model.vision.register_forward_pre_hook(
-        lambda _, args, kwargs: seen.append(len(kwargs['pixel_values'])), with_kwargs=True
+    policy.engine.model.vision.embeddings.register_forward_pre_hook(
+        lambda _, arguments: seen.append(len(arguments[0]))
     )
     policy.act(observation(without=('left_wrist_0_rgb',)))
     policy.act(observation(1))

@@ -33,12 +33,12 @@ def play(policy, observation):
     return chunks, answers(outputs)
 
 
-@pytest.fixture(scope='module')
-def played(make_policy, observation):
+@pytest.fixture(scope='module', params=['eager', 'fused', 'graphs'])
+def played(make_policy, observation, request):
     return {
         mode: (policy, *play(policy, observation))
         for mode in MODES
-        for policy in [make_policy(mode=mode, budget=2, max_rows=8)]
+        for policy in [make_policy(mode=mode, budget=2, max_rows=8, execution=request.param)]
     }
 
 
