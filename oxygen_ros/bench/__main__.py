@@ -18,10 +18,12 @@ from typing import Any
 from oxygen_ros.bench.plots import draw
 from oxygen_ros.bench.report import table
 from oxygen_ros.bench.run import record, run_arrivals, run_modes, run_sweep
-from oxygen_ros.bench.setting import DTYPES, Setting, build_model
+from oxygen_ros.bench.setting import Setting, build_model
 from oxygen_ros.checkpoint.random_pi05 import SIZES
 from oxygen_ros.devices import find_device
+from oxygen_ros.engine.execution import NAMES
 from oxygen_ros.engine.request import MODES
+from oxygen_ros.policy import DTYPES
 from oxygen_ros.types import OxygenError
 
 # The paper's workload: 3 cameras, 10 steps, one request of 30 tokens a frame, 5 steps a frame.
@@ -107,13 +109,24 @@ def print_result(result: dict[str, Any]) -> None:
         print(
             f'speed-up {result["speedup"]:.2f}, ideal {result["ideal"]:.2f}, realised '
             f'{result["realised_over_ideal"]:.3f}; KV copied between frames: '
-            f'{result["kv_bytes_copied"]} bytes'
+            f'{result["kv_bytes_copied"]} bytes; compiled after ready: '
+            f'{result["captures_after_ready"]}'
         )
 
 
 def _setting(given: argparse.Namespace) -> Setting:
     setting = PRESETS[given.preset]
-    names = ('size', 'device', 'dtype', 'cameras', 'prompt_tokens', 'horizon', 'tokens', 'budget')
+    names = (
+        'size',
+        'device',
+        'dtype',
+        'execution',
+        'cameras',
+        'prompt_tokens',
+        'horizon',
+        'tokens',
+        'budget',
+    )
     chosen = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
     setting = replace(setting, **chosen)
     find_device(setting.device)
@@ -126,6 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--size', choices=sorted(SIZES))
     parser.add_argument('--device')
     parser.add_argument('--dtype', choices=sorted(DTYPES))
+    parser.add_argument('--execution', choices=NAMES)
     parser.add_argument('--modes', default=','.join(MODES))
     for name in ('cameras', 'prompt-tokens', 'horizon', 'tokens', 'budget'):
         parser.add_argument(f'--{name}', type=int)

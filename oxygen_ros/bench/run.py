@@ -12,12 +12,14 @@ from tqdm import tqdm
 
 from oxygen_ros.bench.arrivals import PATTERNS, OpenLoop
 from oxygen_ros.bench.measure import Phases, Samples, Session
-from oxygen_ros.bench.report import ideal_speedup, mode_numbers, phase_medians
+from oxygen_ros.bench.report import decode_rates, ideal_speedup, mode_numbers, phase_medians
 from oxygen_ros.bench.roofline import chip_of, roofline_ms
-from oxygen_ros.bench.setting import DTYPES, Setting, build_engine
+from oxygen_ros.bench.setting import Setting, build_engine
 from oxygen_ros.bench.timeline import Timeline
+from oxygen_ros.engine.execution import compilations
 from oxygen_ros.engine.request import MODES
 from oxygen_ros.models.pi05 import Pi05
+from oxygen_ros.policy import DTYPES
 from oxygen_ros.types import OxygenError
 
 PHASE_REPEATS = 3  # a phase is short beside a round of frames
@@ -36,13 +38,15 @@ def run_modes(
     for session in tqdm(sessions.values(), 'warm-up', disable=None):
         session.warm_up()
     phases.warm_up()
+    compiled = compilations()
     samples = {mode: Samples() for mode in modes}
     for _ in tqdm(range(rounds), 'rounds', disable=None):
         for _ in range(PHASE_REPEATS):
             phases.run()
         for mode, session in sessions.items():
             session.run(frames, samples[mode])
-    return _result(setting, model, sessions, samples, phases)
+    result = _result(setting, model, sessions, samples, phases)
+    return {**result, 'captures_after_ready': compilations() - compiled}
 
 
 def _result(
@@ -58,6 +62,7 @@ def _result(
         'setting': {**asdict(setting), 'rows': setting.rows, **_machine(setting)},
         'modes': numbers,
         'phases_ms': times,
+        'decode_tok_per_s': decode_rates(times),
         'chunk_ms': {mode: taken.chunk_ms for mode, taken in samples.items()},
         'kv_bytes_copied': sum(
             s.engine.stats.kv_bytes_copied_between_frames for s in sessions.values()

@@ -39,10 +39,13 @@ def test_the_speed_up_follows_from_the_numbers_beside_it(result):
     modes, times = found['modes'], found['phases_ms']
     speedup = modes['isolated']['frame_ms'] / modes['continuous']['frame_ms']
     assert found['speedup'] == pytest.approx(speedup)
-    alone = 2 * times['prefill'] + times['act'] + 9 * times['decode_1']
+    alone = 2 * times['prefill'] + times['act'] + 10 * times['decode_1']
     together = times['prefill'] + times['act'] + 5 * times['decode_2']
     assert found['ideal'] == pytest.approx(alone / together)
     assert found['realised_over_ideal'] == pytest.approx(found['speedup'] / found['ideal'])
+    assert found['captures_after_ready'] == 0
+    rates = found['decode_tok_per_s']
+    assert rates['2'] == pytest.approx(2e3 / times['decode_2'])
     assert f'speed-up {found["speedup"]:.2f}' in printed and 'setting: size tiny' in printed
 
 
