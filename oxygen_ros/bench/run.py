@@ -22,7 +22,6 @@ from oxygen_ros.models.pi05 import Pi05
 from oxygen_ros.policy import DTYPES
 from oxygen_ros.types import OxygenError
 
-PHASE_REPEATS = 3  # a phase is short beside a round of frames
 SWEEP_BUDGETS = (0, 1, 2, 5, 10, 15, 30)
 
 
@@ -34,15 +33,15 @@ def run_modes(
         raise OxygenError(f'unknown modes {", ".join(unknown)}, allowed: {", ".join(MODES)}')
     sessions = {mode: Session(model, setting, mode) for mode in modes}
     engine = build_engine(model, setting, 'continuous', 'unlimited')
-    phases = Phases(engine, model, setting, sorted({1, setting.rows}))
+    rows = {1, setting.rows, min(8, engine.pool.rows)}
+    phases = Phases(engine, model, setting, sorted(rows))
     for session in tqdm(sessions.values(), 'warm-up', disable=None):
         session.warm_up()
     phases.warm_up()
     compiled = compilations()
     samples = {mode: Samples() for mode in modes}
     for _ in tqdm(range(rounds), 'rounds', disable=None):
-        for _ in range(PHASE_REPEATS):
-            phases.run()
+        phases.run()
         for mode, session in sessions.items():
             session.run(frames, samples[mode])
     result = _result(setting, model, sessions, samples, phases)

@@ -40,8 +40,12 @@ class Setting:
     @property
     def rows(self) -> int:
         """Language rows at steady state: requests of T tokens, k steps per frame each."""
-        steps = self.budget if isinstance(self.budget, int) else 1
-        return -(-self.tokens // max(steps, 1))
+        return -(-self.tokens // max(self.steps_per_frame, 1))
+
+    @property
+    def steps_per_frame(self) -> int:
+        """k, 1 where the budget is no number."""
+        return self.budget if isinstance(self.budget, int) else 1
 
 
 def build_model(setting: Setting) -> Pi05:
