@@ -89,7 +89,7 @@ class Phases:
     def __init__(self, engine: Engine, model: Pi05, setting: Setting, rows: Sequence[int]) -> None:
         self._runner, self._model = engine.runner, model
         self._setting = setting
-        noise = torch.randn(model.spec.horizon, model.spec.action_dim)
+        noise = torch.randn(setting.horizon, model.spec.action_dim)
         self._frame = FrameState(0, 0, make_inputs(model, setting, 0), noise)
         self.times: dict[str, list[float]] = {}
         self._steps = {count: self._plan(count) for count in rows}

@@ -16,12 +16,20 @@ from oxygen_ros.bench.report import decode_rates, ideal_speedup, mode_numbers, p
 from oxygen_ros.bench.roofline import chip_of, roofline_ms
 from oxygen_ros.bench.setting import Setting, build_engine
 from oxygen_ros.bench.timeline import Timeline
-from oxygen_ros.engine.execution import compilations
+from oxygen_ros.engine.execution import choose, compilations
 from oxygen_ros.engine.request import MODES
 from oxygen_ros.models.pi05 import Pi05
 from oxygen_ros.policy import DTYPES
 from oxygen_ros.types import OxygenError
 
+# one thing at a time, from the setting's own value down or up
+GROWTH: dict[str, tuple[int, ...]] = {
+    'cameras': (1, 2, 3),
+    'prompt_tokens': (25, 100, 200),
+    'horizon': (10, 25, 50),
+    'denoise_steps': (5, 10, 20),
+}
+GROWTH_ROWS = (1, 2, 4, 8)
 SWEEP_BUDGETS = (0, 1, 2, 5, 10, 15, 30)
 
 
@@ -96,6 +104,30 @@ def run_sweep(model: Pi05, setting: Setting, frames: int) -> list[dict[str, Any]
         session.run(frames, samples)
         points.append({'budget': budget, **mode_numbers(samples, setting.horizon)})
     return points
+
+
+def run_growth(model: Pi05, setting: Setting, rounds: int) -> list[dict[str, Any]]:
+    """Phase times as one thing at a time grows, all in turn in the same run.
+
+    The model is built for the longest horizon and prefix; a case may have less of each. Captured
+    shapes have one length for all, so the layers run as they are.
+    """
+    if choose(setting.execution, model.device).captured:
+        setting = replace(setting, execution='fused')
+    cases: dict[str, Setting] = {}
+    for name, values in GROWTH.items():
+        for value in values:
+            change: dict[str, Any] = {name: value}
+            cases[f'{name} {value}'] = replace(setting, **change)
+    measured = {}
+    for name, case in tqdm(cases.items(), 'warm-up', disable=None):
+        engine = build_engine(model, replace(case, budget=4), 'continuous', 'unlimited')
+        measured[name] = Phases(engine, model, case, GROWTH_ROWS)
+        measured[name].warm_up()
+    for _ in tqdm(range(rounds), 'rounds', disable=None):
+        for phases in measured.values():
+            phases.run()
+    return [{'case': name, **phase_medians(phases)} for name, phases in measured.items()]
 
 
 def run_arrivals(

@@ -49,6 +49,17 @@ def test_the_speed_up_follows_from_the_numbers_beside_it(result):
     assert f'speed-up {found["speedup"]:.2f}' in printed and 'setting: size tiny' in printed
 
 
+def test_growth_times_every_case(capsys, tmp_path):
+    out = tmp_path / 'growth.json'
+    assert main(['--preset', 'growth', *TINY, '--rounds', '1', '--json', str(out)]) == 0
+    cases = {case.pop('case'): case for case in json.loads(out.read_text())['growth']}
+    assert {'cameras 1', 'cameras 3', 'horizon 50', 'denoise_steps 20'} <= set(cases)
+    for times in cases.values():
+        assert set(times) == {'prefill', 'act', 'decode_1', 'decode_2', 'decode_4', 'decode_8'}
+        assert min(times.values()) > 0
+    assert 'prompt_tokens 200' in capsys.readouterr().out
+
+
 def test_every_pattern_of_arrivals_is_answered(result):
     patterns = result[0]['arrivals']['patterns']
     assert set(patterns) == {'none', 'uniform', 'poisson', 'bursty', 'mixed'}
