@@ -116,11 +116,14 @@ class Inputs:
         for problem in found:
             self._warn_once(problem)
         found += [f'{topic}: {text}' for topic, text in self._unreadable.items()]
-        self.problems = found + self._buffer.ahead()
+        ahead = self._buffer.ahead()
+        for name, text in (ahead | self._buffer.behind(self._now_ns())).items():
+            self._warn_once(text, f'stamps of {name}')  # the text has an age, which changes
+        self.problems = [*found, *ahead.values()]
 
-    def _warn_once(self, text: str) -> None:
-        if text not in self._warned:
-            self._warned.add(text)
+    def _warn_once(self, text: str, about: str = '') -> None:
+        if (about or text) not in self._warned:
+            self._warned.add(about or text)
             self._node.get_logger().warning(text)
 
     def _note_stamp(self, what: str, topic: str, stamp: int) -> None:

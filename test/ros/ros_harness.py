@@ -18,7 +18,7 @@ from sensor_msgs.msg import CompressedImage, Image, JointState
 from std_msgs.msg import String
 
 from oxygen_ros import msg
-from oxygen_ros.ros import qos
+from oxygen_ros.ros import domain, qos
 from oxygen_ros.ros.messages import time_msg
 
 JOINTS = [
@@ -267,5 +267,4 @@ def stamp(header_stamp):
 
 def use_own_domain():
     """Keep these tests away from every other ROS graph; before the first rclpy.init."""
-    os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
-    os.environ['ROS_DOMAIN_ID'] = str(1 + os.getpid() % 100)
+    domain.isolate(os.environ)
