@@ -143,6 +143,8 @@ def _engine(report: Report, status: msg.EngineStatus) -> Entry:
     stats = report.stats
     values: dict[str, object] = {
         'state': report.state,
+        'frames': status.frames,
+        'chunks': status.chunks,
         'frames_per_s': status.frames_per_s,
         'actions_per_s': status.actions_per_s,
         'camera_to_chunk_ms': round(status.camera_to_chunk_ms, 1),

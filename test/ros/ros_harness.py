@@ -2,12 +2,14 @@
 
 import contextlib
 import io
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import rclpy
@@ -36,18 +38,21 @@ WIDTH, HEIGHT = 64, 48
 
 
 class NodeProcess:
-    """python -m oxygen_ros.ros.node with these parameters, its output in a log file."""
+    """python -m oxygen_ros.ros.node with these parameters, its output in a log file.
 
-    def __init__(self, folder, node_name='oxygen', **parameters):
+    faults: what its chunks shall be like, see faulty_node.
+    """
+
+    def __init__(self, folder, node_name='oxygen', faults=None, **parameters):
         self.log_path = folder / 'node.log'
         self.params = folder / 'params.yaml'
         # Threads that wait for each other on busy cores make a tiny model many times slower.
         parameters = {'cpu_threads': 1, **parameters}
         self.params.write_text(yaml.safe_dump({'/**': {'ros__parameters': parameters}}))
+        faulty = (str(Path(__file__).with_name('faulty_node.py')), json.dumps(faults))
         command = [
             sys.executable,
-            '-m',
-            'oxygen_ros.ros.node',
+            *(faulty if faults else ('-m', 'oxygen_ros.ros.node')),
             '--ros-args',
             '--params-file',
             str(self.params),
