@@ -84,4 +84,4 @@ class Robot(Peer):
         def fresh():
             return any(not s.hold and stamp(s.source_stamp) > since for s in self.steps()[-3:])
 
-        poll(fresh, 30, lambda: f'motion, {self.status()}')
+        poll(fresh, 90, lambda: f'motion, {self.status()}')
