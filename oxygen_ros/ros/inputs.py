@@ -117,8 +117,10 @@ class Inputs:
             self._warn_once(problem)
         found += [f'{topic}: {text}' for topic, text in self._unreadable.items()]
         ahead = self._buffer.ahead()
-        for name, text in (ahead | self._buffer.behind(self._now_ns())).items():
-            self._warn_once(text, f'stamps of {name}')  # the text has an age, which changes
+        behind = self._buffer.behind(self._now_ns())
+        for what, said in (('ahead', ahead), ('behind', behind)):
+            for name, text in said.items():  # the text has an age, which changes
+                self._warn_once(text, f'{what}: {name}')
         self.problems = [*found, *ahead.values()]
 
     def _warn_once(self, text: str, about: str = '') -> None:
