@@ -120,8 +120,13 @@ class Policy:
         self._processor = family.processor
         self._clock = clock
         effective = {f.name: str(getattr(options, f.name)) for f in dataclasses.fields(options)}
+        real = {
+            'device': str(family.model.device),
+            'dtype': str(family.model.dtype).removeprefix('torch.'),
+            'cpu_threads': str(torch.get_num_threads()),
+        }
         self.info = dataclasses.replace(
-            describe(checkpoint), effective={**effective, **family.notes}
+            describe(checkpoint), effective={**effective, **real, **family.notes}
         )
         self.tasks = TaskSchedule(options.tasks)
         self._words: dict[str, Detokenizer] = {}
@@ -203,7 +208,7 @@ class Policy:
         inputs = self._processor.frame(observation)
         self._truncated += inputs.truncated
         for request in self.tasks.due(observation.stamp_ns):
-            self.submit(request)
+            self._submit(request)
         return self.engine.observe(
             observation.stamp_ns,
             inputs,
@@ -214,11 +219,15 @@ class Policy:
 
     def submit(self, request: LanguageRequest) -> None:
         """Queue a request for the next frame; a refusal comes as a TokenDelta from step()."""
+        self._submit(request, self.tasks.problem(request))
+
+    def _submit(self, request: LanguageRequest, problem: str = '') -> None:
+        tokens: list[int] = []
         try:
-            prompt = self.tasks.complete(request)
-            self.engine.submit(request, self._processor.prompt_tokens(prompt))
+            tokens = self._processor.prompt_tokens(self.tasks.complete(request))
         except OxygenError as error:  # words the model has no token for
-            self.engine.submit(request, [], f'prompt cannot be read: {error}')
+            problem = problem or f'prompt cannot be read: {error}'
+        self.engine.submit(request, tokens, problem)
 
     def cancel(self, request_id: str = '') -> int:
         """End a request, or all for ''; returns how many. Their last deltas come from step()."""
@@ -298,7 +307,7 @@ class Policy:
         final = output.reason is not None
         text = output.problem
         if final:
-            self.tasks.ended(state.id)
+            self.tasks.ended(state.request)
         if output.reason is not Reason.REFUSED:  # the id may be another request's
             words = self._words.setdefault(state.id, self._processor.detokenizer())
             if output.token is not None:

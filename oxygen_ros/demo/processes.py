@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 import oxygen_ros
+from oxygen_ros.ros import domain
 
 PR_SET_PDEATHSIG = 1
 POLL_S = 0.05
@@ -102,10 +102,9 @@ class Processes:
 
 
 def ros_environment() -> dict[str, str]:
-    """This process's environment with a ROS domain of its own, kept to this machine."""
+    """This process's environment with a ROS domain of its own. Raises OxygenError."""
     environment = dict(os.environ)
-    environment['ROS_DOMAIN_ID'] = str(random.randint(1, 100))
-    environment['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
+    domain.isolate(environment)
     environment['PYTHONUNBUFFERED'] = '1'
     profile = Path(oxygen_ros.__file__).parents[1] / 'config' / 'fastdds_shm.xml'
     if profile.is_file():

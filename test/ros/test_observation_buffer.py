@@ -17,14 +17,14 @@ MS = 1_000_000
 class Rig:
     """A buffer with short names: a, b are required cameras, o is optional; times in ms."""
 
-    def __init__(self, cameras='ab', tolerance=50, default='go', joint_state=True):
+    def __init__(self, cameras='ab', tolerance=50, default='go', joint_state=True, judge=False):
         contract = dataclasses.replace(
             load_contract('demo'),
             cameras=tuple(Camera(c, f'cam/{c}', 'image', c != 'o') for c in cameras),
             instruction=Instruction('instruction', default),
             timing=Timing(tolerance, 500, 200),
         )
-        self.buffer = ObservationBuffer(contract)
+        self.buffer = ObservationBuffer(contract, judge)
         self.joint_state = joint_state
         self.sent = Counter()
         self.got = []
@@ -224,6 +224,37 @@ def test_repeated_joint_state_does_not_refresh_it():
         rig.buffer.add_joint_state(np.zeros(7, np.float32), 7, arrival * MS)
     assert rig.image('a', 301) is None
     assert rig.dropped == {'stale_joint_state': 1, 'repeated_joint_state': 2}
+
+
+def test_stamps_are_judged_where_they_and_the_arrivals_are_of_one_clock():
+    for judge, dropped in ((False, {}), (True, {'stale_image': 2})):
+        rig = Rig(judge=judge)
+        rig.image('a', 1000, arrival=1501)
+        assert (rig.image('b', 1030, arrival=1502) is None) == judge
+        assert rig.dropped == dropped
+        words = rig.buffer.waiting_for(1502 * MS)
+        assert len(words) == judge  # b is within its limit
+        assert not judge or words[0].startswith('camera a on cam/a: what comes is 0.50 s old')
+        rig.image('a', 1500, arrival=1600)
+        assert rig.image('b', 1500, arrival=1601) is not None
+        rig.check_books()
+
+
+def test_a_joint_state_is_judged_by_its_stamp_as_well():
+    rig = Rig('a', joint_state=False, judge=True)
+    rig.buffer.add_joint_state(np.zeros(7, np.float32), 1000 * MS, 1190 * MS)
+    assert rig.image('a', 1200) is not None
+    assert rig.image('a', 1201) is None
+    assert rig.dropped == {'stale_joint_state': 1}
+    (words,) = rig.buffer.waiting_for(1201 * MS)
+    assert words.startswith('joint state on joint_states: what comes is 0.20 s old by its stamp')
+
+
+def test_without_stamps_arrivals_are_judged():
+    rig = Rig('a', judge=True)  # its joint states have none
+    for arrival in (10_000, 10_033):
+        assert rig.image('a', 0, arrival=arrival) is not None
+    assert rig.buffer.waiting_for(10_040 * MS) == []
 
 
 def test_instruction_from_topic_default_or_missing():
