@@ -8,9 +8,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from rosbags.interfaces import Connection
+from rosbags.interfaces import Connection, MessageDefinitionFormat
 from rosbags.rosbag2 import Reader
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
+from rosbags.typesys.base import TypesysError
 from rosbags.typesys.store import Typestore
 
 from oxygen_ros.types import OxygenError
@@ -61,6 +62,7 @@ class Bag:
         self.path = Path(path).expanduser()
         self._store = typestore()
         self._reader = _open(self.path)
+        _learn(self._store, self._reader.connections)
         self.count = self._reader.message_count
         self.start_ns = self._reader.start_time
         # rosbags ends one past the last message
@@ -95,6 +97,10 @@ class Bag:
 
     def messages(self, topics: Collection[str]) -> Iterator[Message]:
         """Messages of these topics in the order of their record times."""
+        for connection, time_ns, data in self._read(topics):
+            yield self._message(connection, time_ns, data)
+
+    def _read(self, topics: Collection[str]) -> Iterator[tuple[Connection, int, bytes]]:
         wanted = [c for c in self._reader.connections if c.topic in topics]
         raw = self._reader.messages(wanted)
         while True:
@@ -104,7 +110,12 @@ class Bag:
                 return
             except Exception as error:  # a reader of damaged files raises whatever it meets
                 raise _damaged(self.path, error) from error
-            yield self._message(connection, time_ns, data)
+            yield connection, time_ns, data
+
+    def raw(self, topics: Collection[str]) -> Iterator[tuple[str, int, bytes]]:
+        """Topic, record time in ns and bytes of the same messages."""
+        for connection, time_ns, data in self._read(topics):
+            yield connection.topic, time_ns, data
 
     def _message(self, connection: Connection, time_ns: int, data: bytes) -> Message:
         try:
@@ -113,6 +124,23 @@ class Bag:
             text = f'{len(data)} bytes are no {connection.msgtype}: {_text(error)}'
             return Message(connection.topic, time_ns, None, text)
         return Message(connection.topic, time_ns, value)
+
+
+def _learn(store: Typestore, connections: Collection[Connection]) -> None:
+    """Read this package's messages as they were when they were recorded, if the bag says how."""
+    for connection in connections:
+        definition = connection.msgdef
+        if (
+            connection.msgtype.startswith('oxygen_ros/')
+            and connection.msgtype not in store.types
+            and definition.format is MessageDefinitionFormat.MSG
+        ):
+            try:
+                found = get_types_from_msg(definition.data, connection.msgtype)
+            except TypesysError:  # its messages will be named as unusable
+                continue
+            new = {name: fields for name, fields in found.items() if name not in store.types}
+            store.register(new)
 
 
 def _deserialize(store: Typestore, data: bytes, kind: str) -> Any:
