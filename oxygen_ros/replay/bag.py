@@ -117,6 +117,11 @@ class Bag:
         for connection, time_ns, data in self._read(topics):
             yield connection.topic, time_ns, data
 
+    def decoded(self, topic: str, data: bytes) -> Any:
+        """One of raw()'s messages, or None if its bytes are none."""
+        connection = next(c for c in self._reader.connections if c.topic == topic)
+        return self._message(connection, 0, data).value
+
     def _message(self, connection: Connection, time_ns: int, data: bytes) -> Message:
         try:
             value = _deserialize(self._store, data, connection.msgtype)

@@ -32,6 +32,11 @@ class RecordedMotion:
         """Number of the segment that grows."""
         return len(self._times) - 1
 
+    @property
+    def last_ns(self) -> int:
+        """Time of the last joint state, 0 before the first."""
+        return self._times[-1][-1] if self._times[-1] else 0
+
     def add(self, msg: Any, time_ns: int) -> None:
         """Take a joint state; time_ns stands for a stamp of 0. Joints it lacks are NaN."""
         time_ns = stamp_ns(msg.header) or time_ns

@@ -133,7 +133,7 @@ class Runner:
         for delta in self.policy.stream():
             self._take(delta)
         self.measured.busy_s += (time.perf_counter_ns() - self._began_ns) / 1e9
-        self._stream.finish()
+        self._stream.finish(self._motion.last_ns)
         return self._ended() - ended_before
 
     def outcome(self, problem: str = '') -> Outcome:
@@ -247,7 +247,8 @@ class Runner:
             self._drop(reason, 'action chunks', f'frame {chunk.frame} is refused: {problem}')
             return
         frame.chunk = chunk
-        self._stream.offer(chunk, frame.segment)
+        # as if it had been there at once: the speed of this machine must not show
+        self._stream.offer(chunk, frame.segment, frame.stamp_ns)
 
     def _take_token(self, output: TokenDelta) -> None:
         answer = self._answer_of(output)

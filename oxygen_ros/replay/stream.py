@@ -1,7 +1,4 @@
-"""What the robot would have been told, if every chunk had been there at its frame's stamp.
-
-The node's own joining of chunks and its limits, on the stamps' clock instead of a thread's.
-"""
+"""What the robot is told: the node's own joining of chunks and its limits, on the bag's clock."""
 
 from __future__ import annotations
 
@@ -55,19 +52,20 @@ class Stream:
         """Why the node would refuse a chunk: the word it is counted under, and what is wrong."""
         return self._limits.problem(chunk.actions)
 
-    def offer(self, chunk: ActionChunk, segment: int) -> None:
-        """Join a chunk, in robot units, to the running one."""
-        self._advance(chunk.stamp_ns)
+    def offer(self, chunk: ActionChunk, segment: int, now_ns: int) -> bool:
+        """Join a chunk, in robot units, to the running one; False if it has run out by now."""
+        self._advance(now_ns)
         before, self._segment = self._plan, segment
-        plan = self._mover.offer(chunk, chunk.stamp_ns)
-        assert plan is not None, 'a chunk is valid at its own stamp'
-        if before is not None and chunk.stamp_ns < before.ends_ns:
-            jump = plan.values(chunk.stamp_ns) - before.values(chunk.stamp_ns)
-            self.seams[chunk.frame] = np.abs(jump)
+        plan = self._mover.offer(chunk, now_ns)
+        if plan is None:
+            return False
+        if before is not None and now_ns < before.ends_ns:
+            self.seams[chunk.frame] = np.abs(plan.values(now_ns) - before.values(now_ns))
         elif before is not None:
             self.gaps += 1
-            self.steps.held_s += (chunk.stamp_ns - before.ends_ns) / 1e9
-        self._plan, self._next_ns = plan, chunk.stamp_ns
+            self.steps.held_s += (now_ns - before.ends_ns) / 1e9
+        self._plan, self._next_ns = plan, max(self._next_ns, now_ns)
+        return True
 
     def overlap(self, observation: Observation) -> Overlap | None:
         """What the chunk of this frame is to continue, as in the node, but with no delay."""
@@ -82,14 +80,12 @@ class Stream:
 
     def jump(self) -> None:
         """Stamps went back: what runs is of another time."""
-        self.finish()
         self._mover.clear()
-        self._plan = None
+        self._plan, self._next_ns = None, 0
 
-    def finish(self) -> None:
-        """Stream the last chunk to its end."""
-        if self._plan is not None:
-            self._advance(self._plan.ends_ns)
+    def finish(self, last_ns: int) -> None:
+        """Go on with the last chunk until a time, which is that of the last joint state."""
+        self._advance(last_ns)
         self.steps.limited = self._mover.limited
 
     def _advance(self, until_ns: int) -> None:
