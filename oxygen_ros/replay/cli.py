@@ -104,8 +104,10 @@ def _replay(arguments: argparse.Namespace) -> int:
     if arguments.ray:
         from oxygen_ros.replay.ray_job import ray_rows
 
-        rows = ray_rows(arguments.bags, values, notes, arguments.namespace, arguments.out)
-        return _finish_many(rows, values, arguments)
+        evaluator = Evaluator(values, notes, namespace=arguments.namespace)
+        evaluator.check()
+        rows = ray_rows(arguments.bags, evaluator, arguments.measured, arguments.out)
+        return _finish_many(rows, evaluator.values, arguments)
     evaluator = Evaluator(
         values, notes, namespace=arguments.namespace, timeline=arguments.timeline
     )
@@ -121,7 +123,8 @@ def _finish_one(
 ) -> int:
     report = many.report_of(evaluation, _with_measured(arguments))
     if arguments.out is not None:
-        many.write_reports(evaluation, report, Path(arguments.out).expanduser(), set())
+        folder, (name,) = Path(arguments.out).expanduser(), many.report_names(arguments.bags)
+        many.write_reports(evaluation, report, folder, name)
     _write_json(report, arguments.json)
     if arguments.html is not None:
         from oxygen_ros.replay.page import replay_page

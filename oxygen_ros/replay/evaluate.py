@@ -57,6 +57,7 @@ class Evaluator:
     ) -> None:
         self.values = dict(values)
         self.contract = load_contract(values['robot'])
+        self._given_notes = tuple(notes)
         self._notes = list(notes)
         self._namespace = namespace
         self._timeline = timeline
@@ -72,6 +73,12 @@ class Evaluator:
         self._checked = False
         self.interrupted = False  # the last report ends where the user stopped it
 
+    def setting(self) -> dict[str, Any]:
+        """Arguments that make another one like this, in another process."""
+        checkpoint = str(Path(self.values['checkpoint']).expanduser().resolve())
+        values = {**self.values, 'checkpoint': checkpoint, 'robot': self.contract.path}
+        return {'values': values, 'notes': self._given_notes, 'namespace': self._namespace}
+
     def __call__(self, path: str | Path) -> Evaluation:
         """Replay a bag. Raises OxygenError if nothing of it can be used."""
         with Bag(path) as bag:
@@ -83,7 +90,7 @@ class Evaluator:
             self.check()
             began = time.monotonic()
             outcome = self._live(bag, sources) if self._timeline == 'live' else self._run(bag, sources)
-            outcome.measured.wall_s = time.monotonic() - began
+            outcome.measured.wall_s = outcome.measured.wall_s or time.monotonic() - began
             notes = [*self._notes, *sources.notes]
             report = build_report(bag, self.contract, sources, self.values, outcome, notes)
             measured = outcome.measured.report(duration_s(bag))

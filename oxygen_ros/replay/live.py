@@ -35,7 +35,6 @@ POLL_S = 0.02
 STATUS_PERIOD_S = 0.2
 SETTLE_S = 0.5  # for the last messages to arrive
 WORDS_S = 10.0  # that pending answers get when the bag has ended
-STOP_S = 5.0
 
 
 def replay_live(
@@ -161,7 +160,8 @@ class _Session:
                 Work('act', f.chunk.began_ns, f.chunk.ended_ns, 0) for f in heard.frames if f.chunk
             ]
             heard.measured.work = sorted([*acts, *heard.words()], key=lambda work: work.began_ns)
-            heard.measured.busy_s = (self._player.now_ns - self._bag.start_ns) / 1e9
+            played_s = (self._player.now_ns - self._bag.start_ns) / 1e9
+            heard.measured.wall_s = heard.measured.busy_s = played_s
             heard.streamed.limited = int(heard.status.steps_limited)
             model = dict(heard.contract['model'])
             return Outcome(

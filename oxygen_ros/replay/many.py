@@ -19,27 +19,39 @@ def local_rows(
 ) -> list[dict[str, Any]]:
     """A row for each bag, in order; with out, its report and page as well."""
     rows = []
-    taken: set[str] = set()
-    with tqdm(bags, unit='bag', desc='bags', leave=False, disable=None) as bar:
-        for bag in bar:
-            rows.append(row_for(bag, evaluator, with_measured, out, taken))
+    with tqdm(total=len(bags), unit='bag', desc='bags', leave=False, disable=None) as bar:
+        for bag, name in zip(bags, report_names(bags), strict=True):
+            rows.append(row_for(bag, name, evaluator, with_measured, out))
+            bar.update()
             if evaluator.interrupted:
                 break
     return rows
 
 
 def row_for(
-    bag: str, evaluator: Evaluator, with_measured: bool, out: str | None, taken: set[str]
+    bag: str, name: str, evaluator: Evaluator, with_measured: bool, out: str | None
 ) -> dict[str, Any]:
-    """Replay one bag; taken: names of reports that are written already."""
+    """Replay one bag; name: of its files in the folder out."""
     try:
         evaluation = evaluator(bag)
     except OxygenError as error:
-        return failed_row(Path(bag).name or bag, str(error))
+        return failed_row(name, str(error))
     report = report_of(evaluation, with_measured)
     if out is not None:
-        write_reports(evaluation, report, Path(out).expanduser(), taken)
-    return row_of(report)
+        write_reports(evaluation, report, Path(out).expanduser(), name)
+    return {**row_of(report), 'bag': name}
+
+
+def report_names(bags: Sequence[str]) -> list[str]:
+    """A name for each bag's files: its own, with a number from the second of that name on."""
+    names: list[str] = []
+    for bag in bags:
+        name = stem = Path(bag).expanduser().resolve().stem or 'bag'
+        number = 2
+        while name in names:
+            name, number = f'{stem}-{number}', number + 1
+        names.append(name)
+    return names
 
 
 def report_of(evaluation: Evaluation, with_measured: bool) -> dict[str, Any]:
@@ -50,15 +62,10 @@ def report_of(evaluation: Evaluation, with_measured: bool) -> dict[str, Any]:
 
 
 def write_reports(
-    evaluation: Evaluation, report: dict[str, Any], folder: Path, taken: set[str]
+    evaluation: Evaluation, report: dict[str, Any], folder: Path, name: str
 ) -> None:
-    """FOLDER/<bag>.json and .html; a second bag of the same name gets a number."""
+    """FOLDER/<name>.json and .html."""
     from oxygen_ros.replay.page import replay_page
 
-    name = stem = evaluation.path.resolve().stem
-    number = 2
-    while name in taken:
-        name, number = f'{stem}-{number}', number + 1
-    taken.add(name)
     write_json(report, folder / f'{name}.json')
     write_text(replay_page(evaluation), folder / f'{name}.html', '--out')
