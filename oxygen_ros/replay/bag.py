@@ -14,6 +14,7 @@ from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from rosbags.typesys.base import TypesysError
 from rosbags.typesys.store import Typestore
 
+from oxygen_ros.replay.cut import CutMcap
 from oxygen_ros.types import OxygenError
 
 REQUEST_TYPE = 'oxygen_ros/msg/LanguageRequest'
@@ -56,12 +57,16 @@ class Message(NamedTuple):
 
 
 class Bag:
-    """An open recording, to be used in a with block. Times are the bag's record times in ns."""
+    """An open recording, to be used in a with block. Times are the bag's record times in ns.
+
+    problem: why only a part of it can be read, or ''.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).expanduser()
+        self.problem = ''
         self._store = typestore()
-        self._reader = _open(self.path)
+        self._reader = self._open_or_salvage()
         _learn(self._store, self._reader.connections)
         self.count = self._reader.message_count
         self.start_ns = self._reader.start_time
@@ -74,6 +79,27 @@ class Bag:
                 f'bag {self.path} is empty: it has {len(self.topics)} topics and no messages; '
                 'record it again'
             )
+
+    def _open_or_salvage(self) -> Reader | CutMcap:
+        """What is whole of a single mcap that was cut off, else the reader of all."""
+        try:
+            return _open(self.path)
+        except OxygenError as error:
+            files = [self.path] if self.path.is_file() else sorted(self.path.glob('*.mcap'))
+            if len(files) != 1 or error.__cause__ is None:
+                raise
+            try:
+                found = CutMcap(files[0])
+            except Exception:  # nothing of it is whole: the first error says more
+                raise error from None
+            if not found.message_count:
+                found.close()
+                raise
+            self.problem = (
+                f'{error}. What is whole of it was read: {found.message_count} messages, '
+                f'{(found.end_time - found.start_time) / 1e9:.2f} s'
+            )
+            return found
 
     def __enter__(self) -> Bag:
         return self

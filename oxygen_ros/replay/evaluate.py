@@ -92,6 +92,7 @@ class Evaluator:
             outcome = self._live(bag, sources) if self._timeline == 'live' else self._run(bag, sources)
             outcome.measured.wall_s = outcome.measured.wall_s or time.monotonic() - began
             notes = [*self._notes, *sources.notes]
+            outcome.problem = outcome.problem or bag.problem
             report = build_report(bag, self.contract, sources, self.values, outcome, notes)
             measured = outcome.measured.report(duration_s(bag))
         return Evaluation(bag.path, report, measured, outcome, self.contract, sources)
