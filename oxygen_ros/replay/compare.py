@@ -116,7 +116,7 @@ def compare(
 def _settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """Name -> both values, of every setting that differs."""
     found = {}
-    for section in ('parameters', 'effective', 'contract', 'model'):
+    for section in ('effective', 'model', 'contract', 'parameters'):
         a, b = (report['settings'][section] for report in (first, second))
         for name in sorted({*a, *b}):
             if a.get(name) != b.get(name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Generator
 from pathlib import Path
 
@@ -29,6 +30,8 @@ class CutMcap(McapReader):
 
     def _open(self) -> None:
         assert self.bio and self.bio.read(len(MAGIC)) == MAGIC, 'it does not begin as an mcap'
+        self.bio.seek(-len(MAGIC), os.SEEK_END)
+        assert self.bio.read() != MAGIC, 'it comes to its end: something else is wrong'
         self.data_start = len(MAGIC)
         self.data_end = self._end_of_whole_records()
         self.meta_scan()
