@@ -9,11 +9,11 @@ Starts `ros2 bag record`; ctrl-C ends it. `oxygen_replay /data/run7 …` answers
 from pathlib import Path
 
 from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction
+
+from launch import LaunchDescription
 from oxygen_ros.replay.topics import record_command, topics_to_record
 from oxygen_ros.ros import parameters
 from oxygen_ros.ros.contract import load_contract
-
-from launch import LaunchDescription
 
 TRUE = ('true', '1', 'yes', 'on')
 

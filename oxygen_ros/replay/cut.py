@@ -23,7 +23,10 @@ class CutMcap(McapReader):
         self.open()
 
     def messages(
-        self, connections: Collection[Connection], start: int | None = None, stop: int | None = None
+        self,
+        connections: Collection[Connection],
+        start: int | None = None,
+        stop: int | None = None,
     ) -> Generator[tuple[Connection, int, bytes], None, None]:
         """In the order of the file."""
         yield from self.messages_scan(connections, start, stop)

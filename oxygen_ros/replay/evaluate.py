@@ -89,7 +89,9 @@ class Evaluator:
             check_joints(bag, self.contract, sources)
             self.check()
             began = time.monotonic()
-            outcome = self._live(bag, sources) if self._timeline == 'live' else self._run(bag, sources)
+            outcome = (
+                self._live(bag, sources) if self._timeline == 'live' else self._run(bag, sources)
+            )
             outcome.measured.wall_s = outcome.measured.wall_s or time.monotonic() - began
             notes = [*self._notes, *sources.notes]
             outcome.problem = outcome.problem or bag.problem

@@ -54,9 +54,7 @@ def replay_live(
     ):
         params = Path(folder) / 'params.yaml'
         params.write_text(yaml.safe_dump({'/**': {'ros__parameters': _parameters(values)}}))
-        processes.start(
-            'node', 'oxygen_ros.ros.node', '--ros-args', '--params-file', str(params)
-        )
+        processes.start('node', 'oxygen_ros.ros.node', '--ros-args', '--params-file', str(params))
         session = _Session(bag, sources, contract, values, node, processes)
         session.wait_until_served()
         return session.run(hidden)

@@ -1,4 +1,4 @@
-"""Plays a bag's inputs on the topics of the contract, in real time, with the bag's time on /clock."""
+"""Plays a bag's inputs on the contract's topics in real time, with the bag's time on /clock."""
 
 from __future__ import annotations
 

@@ -61,9 +61,7 @@ def report_of(evaluation: Evaluation, with_measured: bool) -> dict[str, Any]:
     return {**evaluation.report, 'measured': evaluation.measured}
 
 
-def write_reports(
-    evaluation: Evaluation, report: dict[str, Any], folder: Path, name: str
-) -> None:
+def write_reports(evaluation: Evaluation, report: dict[str, Any], folder: Path, name: str) -> None:
     """FOLDER/<name>.json and .html."""
     from oxygen_ros.replay.page import replay_page
 

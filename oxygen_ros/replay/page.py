@@ -82,7 +82,11 @@ def number(value: Any) -> str:
 def _plots(evaluation: Evaluation) -> dict[str, Any]:
     from oxygen_ros.replay import plots
 
-    outcome, contract, scores = evaluation.outcome, evaluation.contract, evaluation.report['scores']
+    outcome, contract, scores = (
+        evaluation.outcome,
+        evaluation.contract,
+        evaluation.report['scores'],
+    )
     frames = evaluation.report['frames']
     joints = []
     for joint, name in enumerate(contract.actions.names if frames else ()):

@@ -57,10 +57,9 @@ def motion(outcome: Outcome, contract: Contract, joint: int) -> str:
             assert chunk is not None
             rows = _thin(len(chunk.actions), MAX_ROWS)
             times = frames[index].stamp_ns + rows * step_ns
-            axes.plot(
-                _s(times, begin_ns), chunk.actions[rows, joint], color=PREDICTED, lw=0.7, alpha=0.6,
-                label='predicted chunks' if index == 0 else None,
-            )  # fmt: skip
+            values = chunk.actions[rows, joint]
+            label = 'predicted chunks' if index == 0 else None
+            axes.plot(_s(times, begin_ns), values, color=PREDICTED, lw=0.7, alpha=0.6, label=label)
         _stream(axes, outcome, joint, begin_ns)
         axes.set_xlabel('s')
         _legend(axes, 3)
@@ -128,7 +127,9 @@ def timeline(work: Sequence[Work]) -> str:
         figure, axes = _figure(10.0, 2.2)
         for level, (phase, colour) in enumerate(PHASES.items()):
             bars = [w for w in shown if w.phase == phase]
-            spans = [((w.began_ns - first_ns) / 1e6, (w.ended_ns - w.began_ns) / 1e6) for w in bars]
+            spans = [
+                ((w.began_ns - first_ns) / 1e6, (w.ended_ns - w.began_ns) / 1e6) for w in bars
+            ]
             axes.broken_barh(spans, (level - 0.4, 0.8), color=colour)
             for (left, width), bar in zip(spans, bars, strict=True):
                 if bar.rows > 1:

@@ -63,7 +63,9 @@ class _Worker:
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
         rows = [
-            json.dumps(row_for(str(bag), str(name), self._evaluator, self._with_measured, self._out))
+            json.dumps(
+                row_for(str(bag), str(name), self._evaluator, self._with_measured, self._out)
+            )
             for bag, name in zip(batch['bag'], batch['name'], strict=True)
         ]
         return {'number': [int(number) for number in batch['number']], 'row': rows}

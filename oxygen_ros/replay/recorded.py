@@ -1,4 +1,4 @@
-"""What a bag says happened: joint motion over time, and what a node answered when it was recorded."""
+"""What a bag says happened: joint motion, and what a node answered when it was recorded."""
 
 from __future__ import annotations
 

@@ -49,7 +49,9 @@ class Sources:
     def inputs(self) -> dict[str, Source]:
         """Those of them that a node reads."""
         said = SAID_TYPES.values()
-        return {topic: source for topic, source in self.by_topic.items() if source.kind not in said}
+        return {
+            topic: source for topic, source in self.by_topic.items() if source.kind not in said
+        }
 
 
 @dataclass(frozen=True)

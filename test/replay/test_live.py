@@ -67,7 +67,7 @@ def test_a_node_that_fails_is_reported_with_its_words(tmp_path, checkpoint, caps
     """What the checks before the load cannot see."""
     broken = tmp_path / 'broken'
     shutil.copytree(checkpoint, broken)
-    tokenizer = broken / 'tokenizer.json'
+    tokenizer = next(broken.rglob('tokenizer.json'))
     tokenizer.write_text(tokenizer.read_text()[:-1000])
     monkeypatch.setattr(evaluate, 'preflight', lambda *_: [])
     bag = write_recording(tmp_path / 'bag', seconds=0.2)

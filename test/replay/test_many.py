@@ -68,7 +68,9 @@ def test_ray_gives_the_same_table(bags, arguments, tmp_path, capsys):
     try:
         for name, extra in (('here', []), ('ray', ['--ray', '--out', str(tmp_path / 'out')])):
             path = tmp_path / f'{name}.json'
-            code = cli.main([*bags, str(tmp_path / 'gone'), *arguments, '--json', str(path), *extra])
+            code = cli.main(
+                [*bags, str(tmp_path / 'gone'), *arguments, '--json', str(path), *extra]
+            )
             assert code == 1
             found.append(path.read_bytes())
     finally:

@@ -1,4 +1,4 @@
-"""The page: one file that needs nothing else, shows what the JSON says, and escapes what it quotes."""
+"""The page: one file that needs nothing else, says what the JSON says, escapes what it quotes."""
 
 import base64
 import io

@@ -56,9 +56,7 @@ def moving(replay, tmp_path):
     """A report on a robot that moves at 1 unit/s, and where it is at times in ns."""
     rate = np.linspace(-0.4, 0.4, 7)
     lines = [line for line in session(frames=12) if line[0] != STATE]
-    lines += [
-        (STATE, k * 10, joint_state(k * 10, values=rate + k * 0.01)) for k in range(100)
-    ]
+    lines += [(STATE, k * 10, joint_state(k * 10, values=rate + k * 0.01)) for k in range(100)]
     report = replay(write_bag(tmp_path / 'bag', sorted(lines, key=lambda line: line[1])))
     return report, lambda times_ns: rate + ((times_ns - T0) / 1e9)[..., None]
 
@@ -96,7 +94,9 @@ def test_seams_are_jumps_from_the_row_that_is_due_to_row_0_of_the_next_chunk(mov
     seams = report['scores']['seams']
     assert seams['count'] == 11 and seams['after_a_gap'] == 0
     for joint, name in enumerate(JOINTS):
-        assert seams['joints'][name]['max'] == pytest.approx(np.max(jumps, axis=0)[joint], rel=1e-4)
+        assert seams['joints'][name]['max'] == pytest.approx(
+            np.max(jumps, axis=0)[joint], rel=1e-4
+        )
     frame, joint = np.unravel_index(np.argmax(jumps), np.shape(jumps))
     assert (seams['worst']['frame'], seams['worst']['joint']) == (frame + 1, JOINTS[joint])
 
