@@ -23,7 +23,7 @@ INK = '#0b0c0d'  # becomes the page's own colour of text
 PREDICTED, STREAMED, SECOND = '#4a90d9', '#e0873a', '#9a6fd0'
 PHASES = {'prefill': PREDICTED, 'act': STREAMED, 'admit': '#8a8f98', 'decode': SECOND}
 MAX_CHUNKS, MAX_POINTS, MAX_ROWS = 40, 1500, 25  # drawn per joint
-TIMELINE_S = 1.0
+TIMELINE_S, BEFORE_WORDS_S = 1.0, 0.2
 STYLE = {
     'svg.fonttype': 'none',
     'svg.hashsalt': 'oxygen',
@@ -120,9 +120,14 @@ def histogram(series: Mapping[str, Sequence[float]], label: str) -> str:
 
 
 def timeline(work: Sequence[Work]) -> str:
-    """The engine's first second of work: a bar for each phase; numbers are rows decoded."""
-    first_ns = work[0].began_ns
-    shown = [w for w in work if (w.began_ns - first_ns) / 1e9 < TIMELINE_S]
+    """A second of the engine's work, a bar for each phase; numbers are rows decoded together.
+
+    It begins shortly before the first words, if there are any.
+    """
+    words_ns = next((w.began_ns for w in work if w.phase == 'decode'), work[0].began_ns)
+    begin_ns = words_ns - round(BEFORE_WORDS_S * 1e9)
+    shown = [w for w in work if 0 <= w.began_ns - begin_ns < TIMELINE_S * 1e9]
+    first_ns = shown[0].began_ns
     with matplotlib.rc_context(STYLE):
         figure, axes = _figure(10.0, 2.2)
         for level, (phase, colour) in enumerate(PHASES.items()):
