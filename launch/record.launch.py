@@ -15,14 +15,22 @@ from oxygen_ros.replay.topics import record_command, topics_to_record
 from oxygen_ros.ros import parameters
 from oxygen_ros.ros.contract import load_contract
 
-TRUE = ('true', '1', 'yes', 'on')
+TRUE, FALSE = ('true', '1', 'yes', 'on'), ('false', '0', 'no', 'off')
+
+
+def flag(name, text):
+    """True or False from any usual spelling."""
+    word = text.strip().lower()
+    if word not in TRUE + FALSE:
+        raise ValueError(f'{name} is {text!r}: must be one of {", ".join(TRUE + FALSE)}')
+    return word in TRUE
 
 
 def command(given):
     """The command line that records, with the arguments that were given."""
     values, _ = parameters.read_yaml(given['params_file']) if given['params_file'] else ({}, [])
     values = parameters.check_all(values)
-    sim_time = given['use_sim_time'].strip().lower() in TRUE
+    sim_time = flag('use_sim_time', given['use_sim_time'])
     topics = topics_to_record(
         load_contract(given['robot'] or values['robot']),
         values['language_tasks'],

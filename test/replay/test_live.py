@@ -4,18 +4,51 @@ import json
 import shutil
 
 import pytest
+from bags import (
+    BASE,
+    KIND,
+    REQUEST,
+    STATE,
+    TASK,
+    WRIST,
+    compressed,
+    image,
+    joint_state,
+    request,
+    session,
+    string,
+    write_bag,
+)
 
-from oxygen_ros.demo.recording import write_recording
 from oxygen_ros.replay import cli, evaluate
 
 pytest.importorskip('rclpy', reason='the live timeline needs ROS 2')
 
 
+FRAMES, PERIOD_MS = 8, 250
+
+
+def slow_session():
+    """Frames that can be answered one by one on a busy machine, joints well before the images."""
+    lines = [(TASK, 0, string('pick up the cup')), (REQUEST, 600, request('q', max_tokens=5))]
+    for k in range(FRAMES):
+        at = 200 + k * PERIOD_MS
+        lines += [
+            (STATE, at - 100, joint_state(at - 100)),
+            (BASE, at, image(at, seed=k)),
+            (WRIST, at + 2, compressed(at + 2, seed=100 + k)),
+        ]
+    return sorted(lines, key=lambda line: line[1])
+
+
 @pytest.fixture(scope='module')
 def both(checkpoint, tmp_path_factory):
-    """One bag on both timelines; the reports and what the terminal said of the live one."""
+    """One bag on both timelines; the reports and the page of the live one."""
     folder = tmp_path_factory.mktemp('live')
-    bag = write_recording(folder / 'bag', seconds=2.0)
+    # under other names than the contract's: a namespace of the recording
+    kinds = {'/arm' + topic: kind for topic, kind in KIND.items()}
+    lines = [('/arm' + topic, at, value) for topic, at, value in slow_session()]
+    bag = write_bag(folder / 'bag', lines, kinds=kinds)
     reports = []
     for timeline in ('bag', 'live'):
         out = folder / f'{timeline}.json'
@@ -31,27 +64,29 @@ def both(checkpoint, tmp_path_factory):
 
 def test_the_node_answers_the_bag_as_the_replay_does(both):
     replayed, live, _ = both
-    assert live['complete'] and 10 < live['totals']['chunks'] <= replayed['totals']['chunks']
+    assert live['complete'] and replayed['totals']['chunks'] == FRAMES
+    # a machine that is busy may drop a frame, and never answers one otherwise
+    assert FRAMES // 2 < live['totals']['chunks'] <= FRAMES
     there = {frame['stamp_ns']: frame['actions'] for frame in replayed['frames']}
-    assert {frame['stamp_ns'] for frame in live['frames']} <= set(there)
-    equal = [frame['actions'] == there[frame['stamp_ns']] for frame in live['frames']]
-    # where a joint state overtakes an image, or comes later, the frame is another one
-    assert sum(equal) > len(equal) / 2
+    for frame in live['frames']:
+        assert frame['actions'] == there[frame['stamp_ns']]
+    (ours,), (theirs,) = live['requests'], replayed['requests']
+    assert ours['reason'] == theirs['reason'] and ours['text']
+    if ours['stamp_ns'] == theirs['stamp_ns']:
+        assert ours['tokens'] == theirs['tokens']
     assert live['settings']['model'] == replayed['settings']['model']
     assert live['settings']['timeline'] != replayed['settings']['timeline']
 
 
 def test_it_is_scored_and_measured_from_end_to_end(both):
     replayed, live, page = both
-    ours, theirs = live['scores']['error'], replayed['scores']['error']
-    assert set(ours) == set(theirs)
-    assert 0.5 < ours['elbow']['mean'] / theirs['elbow']['mean'] < 2
-    assert live['scores']['streamed']['steps'] > 30 and live['scores']['seams']['count'] > 5
+    chunks = live['totals']['chunks']
+    assert set(live['scores']['error']) == set(replayed['scores']['error'])
+    assert live['scores']['streamed']['steps'] > chunks and live['scores']['seams']['count'] > 0
     measured = live['measured']
-    assert measured['camera_to_chunk_ms']['count'] == live['totals']['chunks']
-    # longer than the inference that it contains, on clocks that count in steps of 5 ms
-    assert measured['camera_to_chunk_ms']['mean'] > 0 < measured['first_token_ms']['p50']
-    assert live['totals']['tokens'] > 0 and live['scores']['language']['answers_done'] > 0
+    assert measured['camera_to_chunk_ms']['count'] == chunks
+    assert measured['camera_to_chunk_ms']['p50'] > 0 < measured['first_token_ms']['p50']
+    assert measured['tok_per_s'] > 0 and live['scores']['language']['answers_done'] == 1
     assert '<svg' in page and 'data:image/jpeg' in page
 
 
@@ -70,7 +105,7 @@ def test_a_node_that_fails_is_reported_with_its_words(tmp_path, checkpoint, caps
     tokenizer = next(broken.rglob('tokenizer.json'))
     tokenizer.write_text(tokenizer.read_text()[:-1000])
     monkeypatch.setattr(evaluate, 'preflight', lambda *_: [])
-    bag = write_recording(tmp_path / 'bag', seconds=0.2)
+    bag = write_bag(tmp_path / 'bag', session(frames=1))
     code = cli.main(
         [str(bag), '--checkpoint', str(broken), '--robot', 'demo', '--timeline', 'live']
     )

@@ -112,7 +112,7 @@ def test_zstd_gives_the_same_report(replay, tmp_path, compress):
 
 def test_a_bag_that_is_damaged_midway_gives_a_partial_report(replay, tmp_path):
     """Its index is sound, and a chunk behind the first frames is not."""
-    path = write_recording(tmp_path / 'bag', seconds=3.0)
+    path = write_recording(tmp_path / 'bag', seconds=1.5)
     whole = replay(path)
     file = path / 'bag.mcap'
     data = bytearray(file.read_bytes())
@@ -138,7 +138,7 @@ def test_damage_before_the_first_frame_leaves_nothing(tmp_path, capsys, checkpoi
 
 
 def test_a_truncated_mcap_gives_a_partial_report(replay, tmp_path):
-    path = write_recording(tmp_path / 'bag', seconds=3.0)
+    path = write_recording(tmp_path / 'bag', seconds=1.5)
     whole = replay(path)
     file = path / 'bag.mcap'
     file.write_bytes(file.read_bytes()[: file.stat().st_size * 6 // 10])
