@@ -151,7 +151,9 @@ def _figure(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def _legend(axes: Axes, columns: int) -> None:
-    """In a row above the axes."""
+    """In a row above the axes, where there is something to name."""
+    if not axes.get_legend_handles_labels()[0]:
+        return
     axes.legend(loc='lower left', bbox_to_anchor=(0, 1), ncols=columns, fontsize=8)
 
 

@@ -20,12 +20,13 @@ from bags import (
     write_bag,
 )
 
+from oxygen_ros.demo.recording import JOINTS
 from oxygen_ros.replay import cli, evaluate
 
 pytest.importorskip('rclpy', reason='the live timeline needs ROS 2')
 
 
-FRAMES, PERIOD_MS = 8, 250
+FRAMES, PERIOD_MS = 8, 180
 
 
 def slow_session():
@@ -81,7 +82,7 @@ def test_the_node_answers_the_bag_as_the_replay_does(both):
 def test_it_is_scored_and_measured_from_end_to_end(both):
     replayed, live, page = both
     chunks = live['totals']['chunks']
-    assert set(live['scores']['error']) == set(replayed['scores']['error'])
+    assert set(live['scores']['error']) == set(replayed['scores']['error']) == set(JOINTS)
     assert live['scores']['streamed']['steps'] > chunks and live['scores']['seams']['count'] > 0
     measured = live['measured']
     assert measured['camera_to_chunk_ms']['count'] == chunks
