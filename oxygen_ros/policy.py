@@ -252,6 +252,15 @@ class Policy:
         self.engine.cancel()
         self.engine.drop_frame()
 
+    def start_over(self) -> None:
+        """As if just loaded: all language ends unheard, counters and frames begin at 0."""
+        self.reset()
+        while not self.engine.idle:
+            self.step()
+        self._truncated = 0
+        self.tasks = TaskSchedule(self.options.tasks)
+        self.engine.forget_statistics()
+
     # -- out
 
     def step(self) -> list[PolicyOutput]:
@@ -413,9 +422,7 @@ class Policy:
             requests = []
         for _ in self.stream():
             pass
-        self._truncated = 0
-        self.tasks = TaskSchedule(self.options.tasks)
-        self.engine.forget_statistics()
+        self.start_over()
 
 
 def _options(options: PolicyOptions | None, overrides: dict[str, Any]) -> PolicyOptions:

@@ -67,6 +67,13 @@ class Processes:
             time.sleep(POLL_S)
         return []
 
+    def ended(self) -> str:
+        """Which child has ended by itself, and how; '' while all run."""
+        for name, child in self._children.items():
+            if child.poll() is not None:
+                return f'{name} ended too early with status {child.returncode}{self._tail(name)}'
+        return ''
+
     def stop(self, timeout_s: float) -> list[str]:
         """SIGINT to all, SIGKILL to those that stay; what did not end with status 0."""
         for child in self._children.values():

@@ -49,7 +49,21 @@ ORDER = {
     'ros.yaml_tree': 'types yaml',
     'ros': 'ros policy tasks types numpy yaml rclpy messages',
     'replay': 'replay policy ros.arguments ros.contract ros.conversions ros.joints '
-    'ros.observation_buffer ros.parameters ros.preflight types numpy rosbags tqdm',
+    'ros.motion.limits ros.motion.mover ros.motion.plan ros.observation_buffer ros.parameters '
+    'ros.preflight types numpy PIL rosbags tqdm',
+    # The engine's phases, as the benchmarks record them.
+    'replay.evaluate': 'replay policy bench.timeline ros.contract ros.parameters ros.preflight '
+    'types tqdm',
+    # Pages; imported where one is asked for.
+    'replay.page': 'replay types jinja2',
+    'replay.plots': 'replay ros.contract numpy matplotlib',
+    'replay.ray_job': 'replay types ray',
+    # With ROS: the live timeline and the recorder.
+    'replay.live': 'replay demo.processes ros.contract types rclpy yaml',
+    'replay.live_listener': 'replay ros.contract ros.conversions ros.qos types numpy rclpy '
+    'messages',
+    'replay.live_player': 'replay ros.contract ros.messages ros.qos rclpy messages tqdm',
+    'replay.record': 'replay ros.arguments ros.contract ros.process types rclpy rosbags',
     'check': 'check replay ros.arguments ros.contract ros.conversions ros.preflight types',
     'check.live': 'check.bag check.samples replay.sources ros.contract ros.qos types rclpy '
     'messages',
@@ -63,6 +77,7 @@ MESSAGES = {
     'lifecycle_msgs',
     'msg',
     'rcl_interfaces',
+    'rosgraph_msgs',
     'sensor_msgs',
     'std_msgs',
     'std_srvs',
@@ -144,6 +159,8 @@ def test_the_order_refuses_what_design_refuses():
         ('oxygen_ros.ros.observation_buffer', 'torch'),
         ('oxygen_ros.ros.preflight', 'torch'),
         ('oxygen_ros.check.cli', 'rclpy'),
+        ('oxygen_ros.replay.cli', 'rclpy'),
+        ('oxygen_ros.replay.cli', 'matplotlib'),
         ('oxygen_ros.ros.observation_buffer', 'rclpy'),
         ('oxygen_ros.ros.motion.mover', 'rclpy'),
     ],
