@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from oxygen_ros.checkpoint import inspect_checkpoint
+from oxygen_ros.checkpoint import Layout, Survey
 from oxygen_ros.devices import find_device
 from oxygen_ros.engine.budget import make_budget
 from oxygen_ros.engine.engine import Engine, FrameAnswer, Output, Token
 from oxygen_ros.engine.request import Limits
 from oxygen_ros.models.guidance import Guide, overlap_mask
-from oxygen_ros.models.registry import describe, load
+from oxygen_ros.models.registry import describe, load, survey
 from oxygen_ros.preflight import check_checkpoint
 from oxygen_ros.processing.tokenizer import Detokenizer
 from oxygen_ros.tasks import TaskRule, TaskSchedule
@@ -102,7 +102,7 @@ class Policy:
         clock: Callable[[], int],
         progress: Callable[[float], None] | None = None,
     ) -> None:
-        checkpoint = inspect_checkpoint(path)
+        checkpoint = survey(path)
         self.options = options
         if options.cpu_threads:
             torch.set_num_threads(options.cpu_threads)
@@ -119,7 +119,7 @@ class Policy:
         )
         effective = {f.name: str(getattr(options, f.name)) for f in dataclasses.fields(options)}
         self.info = dataclasses.replace(
-            describe(checkpoint), effective={**effective, **family.notes}
+            describe(_whole(checkpoint)), effective={**effective, **family.notes}
         )
         self.tasks = TaskSchedule(options.tasks)
         self._words: dict[str, Detokenizer] = {}
@@ -147,7 +147,7 @@ class Policy:
     @staticmethod
     def inspect(path: str | Path) -> PolicyInfo:
         """Read a checkpoint's description without its weights. Raises OxygenError."""
-        return describe(inspect_checkpoint(path))
+        return describe(_whole(survey(path)))
 
     @staticmethod
     def preflight(
@@ -363,6 +363,13 @@ class Policy:
         self._truncated = 0
         self.tasks = TaskSchedule(self.options.tasks)
         self.engine.forget_statistics()
+
+
+def _whole(checkpoint: Survey) -> Layout:
+    """The layout of a checkpoint without problems. Raises OxygenError."""
+    checkpoint.check()
+    assert checkpoint.layout is not None, 'a survey without a problem has a layout'
+    return checkpoint.layout
 
 
 def _options(options: PolicyOptions | None, overrides: dict[str, Any]) -> PolicyOptions:

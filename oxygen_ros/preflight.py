@@ -7,16 +7,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from oxygen_ros.checkpoint import Layout, Normalization, Survey, check_tensors, survey_checkpoint
+from oxygen_ros.checkpoint import Layout, Normalization, Survey
 from oxygen_ros.checkpoint.info import Scale
 from oxygen_ros.devices import available_bytes, find_device
 from oxygen_ros.engine.kv_size import KVSize, kv_size
 from oxygen_ros.engine.request import Limits
-from oxygen_ros.models.registry import Footprint, describe, footprint
-from oxygen_ros.processing.tokenizer import Tokenizer
+from oxygen_ros.models.recipe import Footprint
+from oxygen_ros.models.registry import describe, footprint, recipe_of, supported, survey
 from oxygen_ros.types import Finding, OxygenError, PolicyInfo, Verdict
 
-_FORMATS = "LeRobot's or openpi's pi0.5"
 _NO_SPAN = 1e-5  # in robot units; makers guard a span of zero with 1e-6 or less
 
 
@@ -26,21 +25,22 @@ def check_checkpoint(
     device: str,
     dtype: torch.dtype,
     max_kv_bytes: int,
+    robot_tag: str = '',
 ) -> tuple[PolicyInfo | None, list[Finding]]:
     """Look at every part of a checkpoint, and at the memory that it will take. Reads no weight.
 
     The description is None if it cannot be read whole.
     """
     try:
-        survey = survey_checkpoint(path)
+        seen = survey(path, robot_tag)
     except OxygenError as error:
-        return None, [_misfit('checkpoint', 'not usable', _FORMATS, str(error))]
-    layout = survey.layout
+        return None, [_misfit('checkpoint', 'not usable', supported(), str(error))]
+    layout = seen.layout
     findings = [_format(layout)]
     sizes = None
     if layout is not None:
         sizes = footprint(layout, limits.max_rows, dtype.itemsize)
-    findings += [_weights(survey, sizes), _statistics(survey), _tokenizer(survey)]
+    findings += [_weights(seen), _statistics(seen), _tokenizer(seen)]
     if sizes is None:
         return None, findings
     size = kv_size(sizes.spec, limits, dtype.itemsize)
@@ -50,29 +50,29 @@ def check_checkpoint(
 
 def _format(layout: Layout | None) -> Finding:
     found = 'one of them' if layout is None else f'{layout.format}, {layout.family}'
-    return Finding('checkpoint', found, _FORMATS)
+    return Finding('checkpoint', found, supported())
 
 
-def _weights(survey: Survey, sizes: Footprint | None) -> Finding:
+def _weights(seen: Survey) -> Finding:
     needed = 'every tensor of the network, no other'
-    if 'weights' in survey.problems:
-        return _misfit('weights', 'not usable', needed, survey.problems['weights'])
-    if survey.layout is None or sizes is None:
+    if 'weights' in seen.problems:
+        return _misfit('weights', 'not usable', needed, seen.problems['weights'])
+    if seen.layout is None:
         return _unknown('weights', needed, 'the statistics tell how wide the network is used')
-    layout = survey.layout
+    layout = seen.layout
     try:
-        check_tensors(layout, sizes.tensors)
+        count = recipe_of(layout).check_weights(layout)
     except OxygenError as error:
         return _misfit('weights', 'other tensors', needed, str(error))
     files = f'{len(layout.weight_files)} file{"s" * (len(layout.weight_files) > 1)}'
-    return Finding('weights', f'{len(sizes.tensors)} tensors, {layout.dtype}, in {files}', needed)
+    return Finding('weights', f'{count} tensors, {layout.dtype}, in {files}', needed)
 
 
-def _statistics(survey: Survey) -> Finding:
+def _statistics(seen: Survey) -> Finding:
     needed = 'of state and actions, with a range'
-    norm = survey.normalization
+    norm = seen.normalization
     if norm is None:
-        return _misfit('statistics', 'not usable', needed, survey.problems['statistics'])
+        return _misfit('statistics', 'not usable', needed, seen.problems['statistics'])
     found = ', '.join(
         f'{len(scale.origin)} {what} by {scale.mode}' for what, scale in _scales(norm)
     )
@@ -95,17 +95,17 @@ def _still(scale: Scale) -> list[int]:
     return np.flatnonzero(scale.span_in < _NO_SPAN).tolist()
 
 
-def _tokenizer(survey: Survey) -> Finding:
-    needed = 'local, <bos> and <eos> with an embedding'
-    folder, layout = survey.tokenizer_dir, survey.layout
+def _tokenizer(seen: Survey) -> Finding:
+    needed = 'local, its special tokens with an embedding'
+    folder, layout = seen.tokenizer_dir, seen.layout
     if folder is None:
-        return _misfit('tokenizer', 'none', needed, survey.problems['tokenizer'])
+        return _misfit('tokenizer', 'none', needed, seen.problems['tokenizer'])
     if layout is None:
         return _unknown('tokenizer', needed, 'the number of embeddings is not known')
     inside = folder.is_relative_to(layout.path)
     found = str(folder.relative_to(layout.path)) if inside else str(folder)
     try:
-        Tokenizer(folder, layout.arch.vocab_size)
+        recipe_of(layout).check_tokenizer(folder, layout)
     except OxygenError as error:
         return _misfit('tokenizer', found, needed, str(error))
     return Finding('tokenizer', f'in {found}', needed)

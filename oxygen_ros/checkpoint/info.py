@@ -10,8 +10,9 @@ import numpy as np
 
 from oxygen_ros.checkpoint.arch import Pi05Arch
 from oxygen_ros.checkpoint.stats import RANGES
+from oxygen_ros.types import OxygenError
 
-TIME_RULES = ('float32_of_step', 'accumulate_float32')
+TIME_RULES = ('float32_of_step', 'accumulate_float32', 'accumulate_all_float32')
 IMAGE_RESIZES = ('float_bilinear', 'pil_bilinear')
 PROMPT_LAYOUTS = ('bidirectional', 'causal')
 EPS_RULES = {'replace_zero_width': 1e-8, 'add_to_width': 1e-6}  # rule -> its maker's eps
@@ -24,12 +25,16 @@ class Scale:
     Where is_range holds, that is stretched to 2 * normalised - 1. Arrays are [D], one value per
     joint, float32 from LeRobot and float64 from openpi: each maker computes in its own. span_out
     leads back into robot units; makers guard the two ways differently against a span of zero.
+    mask: bool [D], False where a value is not scaled; None is nowhere. limit: normalised values
+    are clipped to +-limit.
     """
 
     mode: str
     origin: np.ndarray
     span_in: np.ndarray
     span_out: np.ndarray
+    mask: np.ndarray | None = None
+    limit: float | None = None
 
     @property
     def is_range(self) -> bool:
@@ -43,11 +48,14 @@ class Normalization:
 
     'replace_zero_width' (LeRobot): it becomes eps. 'add_to_width' (openpi): eps is added to every
     width. Both add eps to a standard deviation they divide by; only the latter when multiplying.
+    'keep_value' (StarVLA): such a value is not scaled. gripper: the action that becomes 0 or 1,
+    whichever is nearer to its normalised value, before it is scaled; -1 for none.
     """
 
     state: Scale
     action: Scale
     eps_rule: str
+    gripper: int = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +64,7 @@ class Described:
 
     sizes: fields of Pi05Arch the files state. state_dim, action_dim, image_resolution: None where
     the format leaves them to statistics and tensors. relative_actions: see Layout.
-    tokenizer_dirs: where to look, best first.
+    tokenizer_dirs: where to look, best first. The last three: see Pi05Layout.
     """
 
     format: str
@@ -71,42 +79,60 @@ class Described:
     time_rule: str
     image_resize: str
     eps_rule: str
+    state_in_prompt: bool = True
+    prompt_state_dim: int = 0
+    prompt_state_pad: float = -2.0
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """What a checkpoint is, by its descriptions and the headers of its weights.
+    """What a checkpoint of any family is, by its descriptions and the headers of its weights.
 
-    cameras: slot names in model order. state_dim, action_dim: of the robot, not padded.
-    image_resolution: (height, width) in pixels. dtype: of the stored language model.
-    tied_head: only one of LM head and embedding is stored, and it serves as both.
-    time_rule, image_resize: as the checkpoint's maker computes. state_in_prompt: the bidirectional
-    prompt holds the state in digits; the causal one never does. relative_actions: for each action
-    whether it counts from the state of its own frame; () where all are absolute.
+    format: who wrote it; family: whose network it is. cameras: slot names in model order.
+    state_dim, action_dim: of the robot, not padded. horizon: H. max_prefix_tokens: the longest S.
+    dtype: of the stored language model.
     """
 
     path: Path
     format: str
     family: str
-    arch: Pi05Arch
     cameras: tuple[str, ...]
     state_dim: int
     action_dim: int
+    horizon: int
+    max_prefix_tokens: int
+    dtype: str
+    weight_files: tuple[Path, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Pi05Layout(Layout):
+    """What else there is to know of a pi0.5.
+
+    image_resolution: (height, width) in pixels.
+    tied_head: only one of LM head and embedding is stored, and it serves as both.
+    time_rule, image_resize: as the checkpoint's maker computes. state_in_prompt: the bidirectional
+    prompt holds the state in digits; the causal one never does. prompt_state_dim: so many values
+    the prompt holds at least, those the robot lacks being prompt_state_pad. relative_actions: for
+    each action whether it counts from the state of its own frame; () where all are absolute.
+    """
+
+    arch: Pi05Arch
     tokenizer_max_length: int
     image_resolution: tuple[int, int]
-    dtype: str
     tied_head: bool
     time_rule: str
     image_resize: str
     prompt_layout: str
     state_in_prompt: bool
+    prompt_state_dim: int
+    prompt_state_pad: float
     relative_actions: tuple[bool, ...]
-    weight_files: tuple[Path, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class CheckpointInfo(Layout):
-    """A checkpoint folder as inspect_checkpoint found it."""
+class CheckpointInfo(Pi05Layout):
+    """A pi0.5 checkpoint folder as inspect_checkpoint found it."""
 
     normalization: Normalization
     tokenizer_dir: Path
@@ -124,3 +150,8 @@ class Survey:
     normalization: Normalization | None
     tokenizer_dir: Path | None
     problems: Mapping[str, str]
+
+    def check(self) -> None:
+        """Raise one OxygenError that names every problem, if there is one."""
+        if self.problems:
+            raise OxygenError('; '.join(self.problems.values()))

@@ -10,32 +10,47 @@ from types import ModuleType
 
 import numpy as np
 
-from oxygen_ros.checkpoint import lerobot, openpi
+from oxygen_ros.checkpoint import lerobot, openpi, starvla
 from oxygen_ros.checkpoint.arch import EMBED, LANGUAGE, LM_HEAD, Pi05Arch, arch_from_shapes
 from oxygen_ros.checkpoint.files import read_json
 from oxygen_ros.checkpoint.info import (
     EPS_RULES,
     CheckpointInfo,
     Described,
-    Layout,
     Normalization,
+    Pi05Layout,
     Scale,
     Survey,
 )
 from oxygen_ros.checkpoint.options import Options, read_options
+from oxygen_ros.checkpoint.run_options import RUN_KEYS
 from oxygen_ros.checkpoint.stats import Statistics, fitted
 from oxygen_ros.checkpoint.weights import FLOATS, StoredTensor, read_index, weight_files
 from oxygen_ros.types import OxygenError
 
 
-def inspect_checkpoint(path: str | Path) -> CheckpointInfo:
-    """Read a pi0.5 checkpoint's description, LeRobot's or openpi's. Raises OxygenError.
+def claims(folder: Path) -> bool:
+    """Whether a folder is a pi0.5 of some maker, by what it holds, right or wrong in detail."""
+    if starvla.is_run(folder):
+        return starvla.framework_name(folder) in starvla.PI05
+    if any((folder / name).is_dir() for name in ('assets', 'params')):
+        return True
+    path = folder / 'config.json'
+    config = read_json(path) if path.exists() else {}
+    return 'type' in config or 'action_horizon' in config
+
+
+def inspect_checkpoint(path: str | Path, robot_tag: str = '') -> CheckpointInfo:
+    """Read the description of a pi0.5 of LeRobot, openpi or StarVLA. Raises OxygenError.
 
     The format is recognised by what the files hold, not by the folder's name.
     """
-    found = survey_checkpoint(path)
-    if found.problems:
-        raise OxygenError('; '.join(found.problems.values()))
+    return as_info(survey_checkpoint(path, robot_tag))
+
+
+def as_info(found: Survey) -> CheckpointInfo:
+    """The parts of a survey as one description. Raises OxygenError if one has a problem."""
+    found.check()
     assert found.layout and found.normalization and found.tokenizer_dir, 'a part without a problem'
     return CheckpointInfo(
         **vars(found.layout),
@@ -44,20 +59,26 @@ def inspect_checkpoint(path: str | Path) -> CheckpointInfo:
     )
 
 
-def survey_checkpoint(path: str | Path) -> Survey:
+def survey_checkpoint(path: str | Path, robot_tag: str = '') -> Survey:
     """Read what can be read of a checkpoint's description, whatever is wrong with parts of it.
 
-    Raises OxygenError when nothing can be said of it.
+    robot_tag: which robot's statistics, where there are several. Raises OxygenError when nothing
+    can be said of it.
     """
     folder = Path(path)
-    options = read_options(_checked_folder(folder))
+    others = RUN_KEYS if starvla.is_run(_checked_folder(folder)) else ()
+    options = read_options(folder, others)
     maker, described = _describe(folder, options)
     problems: dict[str, str] = {}
     weights = normalization = tokenizer_dir = None
     with _noting(problems, 'weights'):
-        weights = _weights(folder, described, options)
+        weights = _weights(_weight_files(maker, folder), described, options, folder)
     with _noting(problems, 'statistics'), _json_kinds(folder):
-        normalization = _normalization(maker.statistics(folder, options), described, options)
+        if maker is starvla:
+            normalization = starvla.normalization(folder, robot_tag)
+        else:
+            _refuse_tag(robot_tag, folder)
+            normalization = _normalization(maker.statistics(folder, options), described, options)
         _check_width(normalization, weights, folder)
     with _noting(problems, 'tokenizer'):
         tokenizer_dir = _tokenizer_dir(described, options, folder)
@@ -98,8 +119,21 @@ class _Weights:
     tied_head: bool
 
 
-def _weights(folder: Path, described: Described, options: Options) -> _Weights:
-    files = weight_files(folder)
+def _refuse_tag(robot_tag: str, folder: Path) -> None:
+    if robot_tag:
+        raise OxygenError(
+            f'{folder}: robot_tag is {robot_tag!r}, but this format holds the statistics of one '
+            'robot; leave robot_tag empty'
+        )
+
+
+def _weight_files(maker: ModuleType, folder: Path) -> tuple[Path, ...]:
+    return starvla.weight_files(folder) if maker is starvla else weight_files(folder)
+
+
+def _weights(
+    files: tuple[Path, ...], described: Described, options: Options, folder: Path
+) -> _Weights:
     index = read_index(files)
     _refuse_pi0(index, folder)
     return _Weights(
@@ -116,32 +150,41 @@ def _layout(
     options: Options,
     weights: _Weights | None,
     normalization: Normalization | None,
-) -> Layout | None:
+) -> Pi05Layout | None:
     state_dim = options.state_dim or described.state_dim
     action_dim = options.action_dim or described.action_dim
     if normalization is not None:
         state_dim, action_dim = len(normalization.state.origin), len(normalization.action.origin)
     if weights is None or state_dim is None or action_dim is None:
         return None
-    return Layout(
+    arch, words = weights.arch, options.tokenizer_max_length or described.tokenizer_max_length
+    return Pi05Layout(
         path=folder,
         format=described.format,
         family='pi05',
-        arch=weights.arch,
         cameras=described.cameras,
         state_dim=state_dim,
         action_dim=action_dim,
-        tokenizer_max_length=options.tokenizer_max_length or described.tokenizer_max_length,
+        horizon=arch.horizon,
+        max_prefix_tokens=len(described.cameras) * arch.tokens_per_camera + words,
+        arch=arch,
+        tokenizer_max_length=words,
         image_resolution=(weights.arch.image_size, weights.arch.image_size),
         dtype=weights.dtype,
         tied_head=weights.tied_head,
         time_rule=options.time_rule or described.time_rule,
         image_resize=options.image_resize or described.image_resize,
         prompt_layout=options.prompt_layout or 'bidirectional',
-        state_in_prompt=options.state_in_prompt is not False,
+        state_in_prompt=_first(options.state_in_prompt, described.state_in_prompt),
+        prompt_state_dim=described.prompt_state_dim,
+        prompt_state_pad=described.prompt_state_pad,
         relative_actions=_relative(described, options, state_dim, action_dim, folder),
         weight_files=weights.files,
     )
+
+
+def _first(given: bool | None, otherwise: bool) -> bool:
+    return otherwise if given is None else given
 
 
 def _relative(
@@ -178,6 +221,8 @@ def _describe(folder: Path, options: Options) -> tuple[ModuleType, Described]:
     path = folder / 'config.json'
     config = read_json(path) if path.exists() else {}
     with _json_kinds(folder):
+        if starvla.is_run(folder):
+            return starvla, starvla.describe(folder, starvla.read_config(folder), options)
         if 'type' in config:
             return lerobot, lerobot.describe(folder, config, options)
         if 'action_horizon' in config or (folder / 'assets').is_dir():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from oxygen_ros.checkpoint.arch import EMBED, LM_HEAD
 from oxygen_ros.checkpoint.files import open_tensors, read_json
 from oxygen_ros.types import OxygenError
 
@@ -14,9 +15,12 @@ SINGLE = 'model.safetensors'
 INDEX = 'model.safetensors.index.json'
 FLOATS = {'F64': 'float64', 'F32': 'float32', 'F16': 'float16', 'BF16': 'bfloat16'}
 
-# Stored name -> canonical name; every rule is tried in this order.
+# Stored name of a pi0.5 -> canonical name; every rule is tried in this order.
 RENAMES = (
     (re.compile(r'^model\.'), ''),
+    (re.compile(r'^vlm\.model\.'), 'paligemma_with_expert.paligemma.'),  # StarVLA's
+    (re.compile(r'^action_head\.gemma_expert\.'), 'paligemma_with_expert.gemma_expert.'),
+    (re.compile(r'^action_head\.'), ''),
     (re.compile(r'^action_time_mlp_(in|out)\.'), r'time_mlp_\1.'),
 )
 # Canonical names that real files hold and that pi0.5 does not read, each with its reason.
@@ -42,10 +46,23 @@ class StoredTensor:
 
 
 def canonical_name(key: str) -> str | None:
-    """The name the model knows a stored tensor by; None for a known extra."""
+    """The name pi0.5 knows a stored tensor by; None for a known extra."""
     for pattern, replacement in RENAMES:
         key = pattern.sub(replacement, key)
     return None if any(extra.match(key) for extra in KNOWN_EXTRAS.values()) else key
+
+
+@dataclass(frozen=True)
+class Naming:
+    """How one family's tensors are named. canonical: stored name -> the model's, None for a known
+    extra. tied: a canonical name -> the other one that the same tensor serves, if that is absent.
+    """
+
+    canonical: Callable[[str], str | None]
+    tied: Mapping[str, str]
+
+
+PI05_NAMING = Naming(canonical_name, {EMBED: LM_HEAD, LM_HEAD: EMBED})
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
@@ -60,11 +77,11 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
     return tuple(folder / name for name in sorted(set(weight_map.values())))
 
 
-def read_index(files: Sequence[Path]) -> dict[str, StoredTensor]:
+def read_index(files: Sequence[Path], naming: Naming = PI05_NAMING) -> dict[str, StoredTensor]:
     """Canonical name -> where it is stored, known extras left out. Raises OxygenError."""
     index: dict[str, StoredTensor] = {}
     for file in files:
-        for name, stored in _headers(file):
+        for name, stored in _headers(file, naming):
             if name in index:
                 first = index[name]
                 raise OxygenError(
@@ -74,10 +91,10 @@ def read_index(files: Sequence[Path]) -> dict[str, StoredTensor]:
     return index
 
 
-def _headers(file: Path) -> Iterator[tuple[str, StoredTensor]]:
+def _headers(file: Path, naming: Naming) -> Iterator[tuple[str, StoredTensor]]:
     with open_tensors(file, 'numpy') as handle:
         for key in handle.offset_keys():
-            name = canonical_name(key)
+            name = naming.canonical(key)
             if name is None:
                 continue
             part = handle.get_slice(key)
