@@ -37,3 +37,17 @@ def open_tensors(file: Path, framework: str) -> Iterator[Any]:
         ) from error
     with handle:
         yield handle
+
+
+@contextmanager
+def json_kinds(folder: Path) -> Iterator[None]:
+    """Turn what a value of the wrong kind in some JSON file raises into an OxygenError."""
+    try:
+        yield
+    except OxygenError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise OxygenError(
+            f'{folder}: a JSON file holds something of the wrong kind ({error}); compare '
+            "config.json and the processor files with the maker's"
+        ) from error

@@ -24,6 +24,7 @@ ORDER = {
     'engine': 'engine models.base models.guidance models.kv types numpy torch',
     'models': 'models types numpy torch transformers',
     'models.pi05': 'models checkpoint.arch processing.pi05 types numpy torch transformers',
+    'models.family': 'models.base torch',
     # Where a checkpoint meets the model and the processor of its family.
     'models.registry': 'models checkpoint processing types torch',
     'checkpoint': 'checkpoint types numpy safetensors tokenizers torch transformers',
