@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from oxygen_ros.checkpoint import Layout, Survey
+from oxygen_ros.checkpoint import inspect_checkpoint
 from oxygen_ros.devices import find_device
 from oxygen_ros.engine.budget import make_budget
 from oxygen_ros.engine.engine import Engine, FrameAnswer, Output, Token
 from oxygen_ros.engine.request import Limits
 from oxygen_ros.models.guidance import Guide, overlap_mask
-from oxygen_ros.models.registry import describe, load, survey
+from oxygen_ros.models.registry import describe, load
 from oxygen_ros.preflight import check_checkpoint
 from oxygen_ros.processing.tokenizer import Detokenizer
 from oxygen_ros.tasks import TaskRule, TaskSchedule
@@ -48,6 +48,8 @@ class PolicyOptions:
     mode: 'isolated', 'shared_kv' or 'continuous'.
     budget: decode steps per frame as a number, 'auto', or 'unlimited'.
     max_rows: language rows decoded together. max_queue: requests that may wait for a frame.
+    denoise_steps: Euler steps of the action expert, 0 for as many as the model's makers take.
+    robot_tag: which robot's statistics to use, '' where the checkpoint has those of only one.
     max_prompt_tokens, max_new_tokens: longest request. max_kv_mb: KV pool, refused if it is more.
     cpu_threads: of torch, for the whole process; 0 leaves torch's own choice.
     tasks: language tasks with a prompt of their own, or that ask by themselves.
@@ -57,7 +59,8 @@ class PolicyOptions:
     budget: int | str = 5
     device: str = 'cpu'
     dtype: str = 'float32'
-    denoise_steps: int = 10
+    denoise_steps: int = 0
+    robot_tag: str = ''
     seed: int = 0
     max_rows: int = 8
     max_queue: int = 32
@@ -82,7 +85,7 @@ class PolicyOptions:
 
 
 _LEAST = {
-    'denoise_steps': 1,
+    'denoise_steps': 0,
     'max_rows': 1,
     'max_queue': 1,
     'max_prompt_tokens': 0,
@@ -102,7 +105,7 @@ class Policy:
         clock: Callable[[], int],
         progress: Callable[[float], None] | None = None,
     ) -> None:
-        checkpoint = survey(path)
+        checkpoint = inspect_checkpoint(path, options.robot_tag)
         self.options = options
         if options.cpu_threads:
             torch.set_num_threads(options.cpu_threads)
@@ -113,13 +116,14 @@ class Policy:
             options.mode,
             make_budget(options.budget),
             options.limits,
-            options.denoise_steps,
+            options.denoise_steps or family.denoise_steps,
             options.max_kv_mb * 2**20,
             clock,
         )
         effective = {f.name: str(getattr(options, f.name)) for f in dataclasses.fields(options)}
+        effective['denoise_steps'] = str(self.engine.runner.denoise_steps)
         self.info = dataclasses.replace(
-            describe(_whole(checkpoint)), effective={**effective, **family.notes}
+            describe(checkpoint), effective={**effective, **family.notes}
         )
         self.tasks = TaskSchedule(options.tasks)
         self._words: dict[str, Detokenizer] = {}
@@ -145,9 +149,9 @@ class Policy:
         return policy
 
     @staticmethod
-    def inspect(path: str | Path) -> PolicyInfo:
+    def inspect(path: str | Path, robot_tag: str = '') -> PolicyInfo:
         """Read a checkpoint's description without its weights. Raises OxygenError."""
-        return describe(_whole(survey(path)))
+        return describe(inspect_checkpoint(path, robot_tag))
 
     @staticmethod
     def preflight(
@@ -158,7 +162,9 @@ class Policy:
         The description is None if a misfit hides it.
         """
         dtype, limit = DTYPES[options.dtype], options.max_kv_mb * 2**20
-        return check_checkpoint(path, options.limits, options.device, dtype, limit)
+        return check_checkpoint(
+            path, options.limits, options.device, dtype, limit, options.robot_tag
+        )
 
     # -- in
 
@@ -199,6 +205,8 @@ class Policy:
         A frame that waits already is replaced: the newest wins, the other is reported by step().
         overlap: continue the running chunk (real-time chunking).
         """
+        if overlap is not None and self.info.no_overlap:
+            raise OxygenError(self.info.no_overlap)
         inputs = self._processor.frame(observation)
         self._truncated += inputs.truncated
         for request in self.tasks.due(observation.stamp_ns):
@@ -363,13 +371,6 @@ class Policy:
         self._truncated = 0
         self.tasks = TaskSchedule(self.options.tasks)
         self.engine.forget_statistics()
-
-
-def _whole(checkpoint: Survey) -> Layout:
-    """The layout of a checkpoint without problems. Raises OxygenError."""
-    checkpoint.check()
-    assert checkpoint.layout is not None, 'a survey without a problem has a layout'
-    return checkpoint.layout
 
 
 def _options(options: PolicyOptions | None, overrides: dict[str, Any]) -> PolicyOptions:

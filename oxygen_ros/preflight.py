@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from oxygen_ros.checkpoint import Layout, Normalization, Survey
-from oxygen_ros.checkpoint.info import Scale
+from oxygen_ros.checkpoint import Layout, Survey, check_tensors, survey_checkpoint
+from oxygen_ros.checkpoint.inspection import supported
 from oxygen_ros.devices import available_bytes, find_device
 from oxygen_ros.engine.kv_size import KVSize, kv_size
 from oxygen_ros.engine.request import Limits
-from oxygen_ros.models.recipe import Footprint
-from oxygen_ros.models.registry import describe, footprint, recipe_of, supported, survey
+from oxygen_ros.models.family import Footprint
+from oxygen_ros.models.registry import check_tokenizer, describe, footprint
 from oxygen_ros.types import Finding, OxygenError, PolicyInfo, Verdict
 
-_NO_SPAN = 1e-5  # in robot units; makers guard a span of zero with 1e-6 or less
 
 
 def check_checkpoint(
@@ -32,15 +30,15 @@ def check_checkpoint(
     The description is None if it cannot be read whole.
     """
     try:
-        seen = survey(path, robot_tag)
+        survey = survey_checkpoint(path, robot_tag)
     except OxygenError as error:
         return None, [_misfit('checkpoint', 'not usable', supported(), str(error))]
-    layout = seen.layout
+    layout = survey.layout
     findings = [_format(layout)]
     sizes = None
     if layout is not None:
         sizes = footprint(layout, limits.max_rows, dtype.itemsize)
-    findings += [_weights(seen), _statistics(seen), _tokenizer(seen)]
+    findings += [_weights(survey, sizes), _statistics(survey), _tokenizer(survey)]
     if sizes is None:
         return None, findings
     size = kv_size(sizes.spec, limits, dtype.itemsize)
@@ -53,59 +51,41 @@ def _format(layout: Layout | None) -> Finding:
     return Finding('checkpoint', found, supported())
 
 
-def _weights(seen: Survey) -> Finding:
+def _weights(survey: Survey, sizes: Footprint | None) -> Finding:
     needed = 'every tensor of the network, no other'
-    if 'weights' in seen.problems:
-        return _misfit('weights', 'not usable', needed, seen.problems['weights'])
-    if seen.layout is None:
+    if 'weights' in survey.problems:
+        return _misfit('weights', 'not usable', needed, survey.problems['weights'])
+    if survey.layout is None or sizes is None:
         return _unknown('weights', needed, 'the statistics tell how wide the network is used')
-    layout = seen.layout
+    layout = survey.layout
     try:
-        count = recipe_of(layout).check_weights(layout)
+        check_tensors(layout, sizes.tensors)
     except OxygenError as error:
         return _misfit('weights', 'other tensors', needed, str(error))
     files = f'{len(layout.weight_files)} file{"s" * (len(layout.weight_files) > 1)}'
-    return Finding('weights', f'{count} tensors, {layout.dtype}, in {files}', needed)
+    return Finding('weights', f'{len(sizes.tensors)} tensors, {layout.dtype}, in {files}', needed)
 
 
-def _statistics(seen: Survey) -> Finding:
+def _statistics(survey: Survey) -> Finding:
     needed = 'of state and actions, with a range'
-    norm = seen.normalization
+    norm = survey.normalization
     if norm is None:
-        return _misfit('statistics', 'not usable', needed, seen.problems['statistics'])
-    found = ', '.join(
-        f'{len(scale.origin)} {what} by {scale.mode}' for what, scale in _scales(norm)
-    )
-    still = [f'{what} {_still(scale)}' for what, scale in _scales(norm) if _still(scale)]
-    if not still:
-        return Finding('statistics', found, needed)
-    detail = (
-        f'{" and ".join(still)} (counted from 0) never moved in training: {norm.eps_rule} keeps '
-        'them from dividing by 0, and any other value is out of range'
-    )
-    return Finding('statistics', found, needed, Verdict.NOTE, detail)
+        return _misfit('statistics', 'not usable', needed, survey.problems['statistics'])
+    found, still = norm.summary(), norm.never_moved()
+    return Finding('statistics', found, needed, Verdict.NOTE if still else Verdict.OK, still)
 
 
-def _scales(norm: Normalization) -> tuple[tuple[str, Scale], ...]:
-    return ('state', norm.state), ('actions', norm.action)
-
-
-def _still(scale: Scale) -> list[int]:
-    """Dimensions whose span is nothing, or what keeps it from being nothing."""
-    return np.flatnonzero(scale.span_in < _NO_SPAN).tolist()
-
-
-def _tokenizer(seen: Survey) -> Finding:
-    needed = 'local, its special tokens with an embedding'
-    folder, layout = seen.tokenizer_dir, seen.layout
+def _tokenizer(survey: Survey) -> Finding:
+    needed = 'local, <bos> and <eos> with an embedding'
+    folder, layout = survey.tokenizer_dir, survey.layout
     if folder is None:
-        return _misfit('tokenizer', 'none', needed, seen.problems['tokenizer'])
+        return _misfit('tokenizer', 'none', needed, survey.problems['tokenizer'])
     if layout is None:
         return _unknown('tokenizer', needed, 'the number of embeddings is not known')
     inside = folder.is_relative_to(layout.path)
     found = str(folder.relative_to(layout.path)) if inside else str(folder)
     try:
-        recipe_of(layout).check_tokenizer(folder, layout)
+        check_tokenizer(folder, layout)
     except OxygenError as error:
         return _misfit('tokenizer', found, needed, str(error))
     return Finding('tokenizer', f'in {found}', needed)

@@ -47,6 +47,20 @@ def open_tensors(file: Path, framework: str) -> Iterator[Any]:
         yield handle
 
 
+@contextmanager
+def json_kinds(folder: Path) -> Iterator[None]:
+    """Turn what a value of the wrong kind in some JSON file raises into an OxygenError."""
+    try:
+        yield
+    except OxygenError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise OxygenError(
+            f'{folder}: a JSON file holds something of the wrong kind ({error}); compare '
+            "config.json and the processor files with the maker's"
+        ) from error
+
+
 class _Pickled:
     """A state dict that torch.save wrote, mapped into memory, behind safe_open's interface."""
 

@@ -10,43 +10,41 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import torch
 
 from oxygen_ros.checkpoint.files import open_tensors
-from oxygen_ros.checkpoint.info import Layout
-from oxygen_ros.checkpoint.weights import PI05_NAMING, Naming, read_index
+from oxygen_ros.checkpoint.info import CheckpointInfo, Layout
+from oxygen_ros.checkpoint.weights import read_index
 from oxygen_ros.types import OxygenError
 
 
-def check_tensors(
-    info: Layout, expected: Mapping[str, tuple[int, ...]], naming: Naming = PI05_NAMING
-) -> None:
+def check_tensors(info: Layout, expected: Mapping[str, tuple[int, ...]]) -> None:
     """Compare names and shapes in the file headers with a model's; no weight is read.
 
     Raises one OxygenError that names every missing, unexpected and misshaped tensor.
     """
-    index = read_index(info.weight_files, naming)
+    index = read_index(info.weight_files, info.naming)
     shapes = {name: stored.shape for name, stored in index.items()}
-    for name, other in naming.tied.items():
+    for name, other in info.naming.tied.items():
         if name in shapes:
             shapes.setdefault(other, shapes[name])
     _compare(shapes, expected, str(info.path))
 
 
-def iter_tensors(info: Layout, naming: Naming = PI05_NAMING) -> Iterator[tuple[str, torch.Tensor]]:
+def iter_tensors(info: CheckpointInfo) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield (canonical name, tensor in stored dtype); known extras are left out.
 
     A head or embedding that is stored once is yielded under both names. The tensors are views
     of the file: copy what must outlive the step.
     """
-    index = read_index(info.weight_files, naming)
+    index, tied = read_index(info.weight_files, info.naming), info.naming.tied
     for file in info.weight_files:
         with open_tensors(file, 'pt') as handle:
             for key in handle.offset_keys():
-                name = naming.canonical(key)
+                name = info.naming.canonical(key)
                 if name is None:
                     continue
                 tensor = handle.get_tensor(key)
                 yield name, tensor
-                if name in naming.tied and naming.tied[name] not in index:
-                    yield naming.tied[name], tensor
+                if name in tied and tied[name] not in index:
+                    yield tied[name], tensor
 
 
 @torch.no_grad()

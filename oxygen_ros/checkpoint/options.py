@@ -65,7 +65,7 @@ def read_options(folder: Path, others: tuple[str, ...] = ()) -> Options:
     values = {key: value for key, value in values.items() if key in known}
     _check_architecture(values.get('architecture', {}), path)
     for key in _COUNTS:
-        _check_number(values.get(key, 1), isinstance(values.get(key, 1), int), f'{path}: {key}')
+        check_number(values.get(key, 1), isinstance(values.get(key, 1), int), f'{path}: {key}')
     for key, allowed in _CHOICES.items():
         if key in values and values[key] not in allowed:
             raise OxygenError(f'{path}: {key} is {values[key]!r}, allowed: {", ".join(allowed)}')
@@ -85,7 +85,7 @@ def _check_architecture(architecture: Any, path: Path) -> None:
     check_keys(architecture, ARCH_KEYS, f'{path}: unknown key under architecture')
     for key, value in architecture.items():
         allowed_type = int | float if key in REAL_NUMBERS else int
-        _check_number(value, isinstance(value, allowed_type), f'{path}: architecture.{key}')
+        check_number(value, isinstance(value, allowed_type), f'{path}: architecture.{key}')
 
 
 def _check_state_in_prompt(values: Mapping[str, Any], path: Path) -> None:
@@ -100,19 +100,20 @@ def _check_state_in_prompt(values: Mapping[str, Any], path: Path) -> None:
 
 
 def check_keys(values: Mapping[str, Any], known: tuple[str, ...], problem: str) -> None:
-    """Raise an OxygenError that begins with `problem` where a key is not known."""
+    """Raise OxygenError that begins with the problem and names the unknown and the known."""
     unknown = sorted(set(values) - set(known))
     if unknown:
         raise OxygenError(f'{problem} {", ".join(unknown)}; known: {", ".join(sorted(known))}')
 
 
-def _check_number(value: Any, right_type: bool, what: str) -> None:
+def check_number(value: Any, right_type: bool, what: str) -> None:
+    """Raise OxygenError if a value is no positive number."""
     if not right_type or isinstance(value, bool) or value <= 0:
         raise OxygenError(f'{what} is {value!r}, a positive number is expected')
 
 
 def existing(path: Path, what: str) -> Path:
-    """The path, or an OxygenError that says what points to it."""
+    """The path, or OxygenError if nothing is there."""
     if not path.exists():
         raise OxygenError(f'{what} points to {path}, which does not exist')
     return path

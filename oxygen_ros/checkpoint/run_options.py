@@ -13,7 +13,13 @@ from oxygen_ros.types import OxygenError
 
 _NORMALIZATIONS = ('quantiles', 'min_max', 'mean_std', 'identity')
 _TEXTS = {'state_normalization': _NORMALIZATIONS, 'action_normalization': _NORMALIZATIONS[:2]}
-_COUNTS = ('step', 'max_instruction_tokens', 'max_action_tokens', 'attention_heads')
+_COUNTS = (
+    'step',
+    'tokenizer_max_length',
+    'max_image_tokens',
+    'max_action_tokens',
+    'attention_heads',
+)
 _PATHS = ('base_vlm', 'statistics', 'fast_tokenizer')
 
 
@@ -24,7 +30,8 @@ class RunOptions:
     cameras: slot names in the order of the images in the prompt; a run does not name them.
     base_vlm: folder of the backbone's config, tokenizer and processor. step: of the weights.
     include_state: whether the head was trained with the robot's state. gripper: the action that
-    becomes 0 or 1, -1 for none. max_instruction_tokens: the longest prompt beside images.
+    becomes 0 or 1, -1 for none. tokenizer_max_length: tokens of the longest prompt beside images;
+    max_image_tokens: of one image, where the run does not fix its size.
     statistics, fast_tokenizer: paths; max_action_tokens: of a chunk that is decoded.
     attention_heads: of the action head, where it was not built by its type's defaults.
     """
@@ -36,7 +43,8 @@ class RunOptions:
     state_normalization: str = 'quantiles'
     action_normalization: str = 'quantiles'
     gripper: int = 6
-    max_instruction_tokens: int = 256
+    tokenizer_max_length: int = 200
+    max_image_tokens: int = 320
     statistics: Path | None = None
     fast_tokenizer: Path | None = None
     max_action_tokens: int = 256

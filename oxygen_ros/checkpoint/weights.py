@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from oxygen_ros.checkpoint.arch import EMBED, LM_HEAD
 from oxygen_ros.checkpoint.files import open_tensors, read_json
 from oxygen_ros.types import OxygenError
 
@@ -15,24 +14,24 @@ SINGLE = 'model.safetensors'
 INDEX = 'model.safetensors.index.json'
 FLOATS = {'F64': 'float64', 'F32': 'float32', 'F16': 'float16', 'BF16': 'bfloat16'}
 
-# Stored name of a pi0.5 -> canonical name; every rule is tried in this order.
-RENAMES = (
-    (re.compile(r'^model\.'), ''),
-    (re.compile(r'^vlm\.model\.'), 'paligemma_with_expert.paligemma.'),  # StarVLA's
-    (re.compile(r'^action_head\.gemma_expert\.'), 'paligemma_with_expert.gemma_expert.'),
-    (re.compile(r'^action_head\.'), ''),
-    (re.compile(r'^action_time_mlp_(in|out)\.'), r'time_mlp_\1.'),
-)
-# Canonical names that real files hold and that pi0.5 does not read, each with its reason.
-KNOWN_EXTRAS = {
-    'the expert has no words of its own': re.compile(
-        r'^paligemma_with_expert\.gemma_expert\.lm_head\.weight$'
-    ),
-    'pi0.5 writes the state into the prompt': re.compile(r'^state_proj\.(weight|bias)$'),
-    'norms of the expert are adaptive and have no weight': re.compile(
-        r'^paligemma_with_expert\.gemma_expert\.model\.(layers\.\d+\.\w*layer)?norm\.weight$'
-    ),
-}
+
+@dataclass(frozen=True)
+class Naming:
+    """How one family's stored tensors are called in its model.
+
+    renames: every rule is tried in this order. extras: stored names that the model does not read,
+    each with its reason. tied: name <-> name of one matrix, either of which may be missing.
+    """
+
+    renames: tuple[tuple[re.Pattern[str], str], ...] = ()
+    extras: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
+    tied: Mapping[str, str] = field(default_factory=dict)
+
+    def canonical(self, key: str) -> str | None:
+        """The name the model knows a stored tensor by; None for a known extra."""
+        for pattern, replacement in self.renames:
+            key = pattern.sub(replacement, key)
+        return None if any(extra.match(key) for extra in self.extras.values()) else key
 
 
 @dataclass(frozen=True)
@@ -43,26 +42,6 @@ class StoredTensor:
     key: str
     shape: tuple[int, ...]
     dtype: str
-
-
-def canonical_name(key: str) -> str | None:
-    """The name pi0.5 knows a stored tensor by; None for a known extra."""
-    for pattern, replacement in RENAMES:
-        key = pattern.sub(replacement, key)
-    return None if any(extra.match(key) for extra in KNOWN_EXTRAS.values()) else key
-
-
-@dataclass(frozen=True)
-class Naming:
-    """How one family's tensors are named. canonical: stored name -> the model's, None for a known
-    extra. tied: a canonical name -> the other one that the same tensor serves, if that is absent.
-    """
-
-    canonical: Callable[[str], str | None]
-    tied: Mapping[str, str]
-
-
-PI05_NAMING = Naming(canonical_name, {EMBED: LM_HEAD, LM_HEAD: EMBED})
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
@@ -77,7 +56,7 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
     return tuple(folder / name for name in sorted(set(weight_map.values())))
 
 
-def read_index(files: Sequence[Path], naming: Naming = PI05_NAMING) -> dict[str, StoredTensor]:
+def read_index(files: Sequence[Path], naming: Naming) -> dict[str, StoredTensor]:
     """Canonical name -> where it is stored, known extras left out. Raises OxygenError."""
     index: dict[str, StoredTensor] = {}
     for file in files:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from oxygen_ros.checkpoint.info import CheckpointInfo
+from oxygen_ros.checkpoint.info import Pi05Info
 from oxygen_ros.processing import normalization
 from oxygen_ros.processing.images import resize_with_pad
 from oxygen_ros.processing.prompt import clean_task, fit_prompt, state_bins
@@ -31,7 +31,7 @@ class Pi05Inputs:
 class Pi05Processor:
     """Processing of one checkpoint, by its maker's rules."""
 
-    def __init__(self, info: CheckpointInfo):
+    def __init__(self, info: Pi05Info):
         """Raises OxygenError if the tokenizer cannot be loaded."""
         self._info = info
         self._tokenizer = Tokenizer(info.tokenizer_dir, info.arch.vocab_size)

@@ -24,11 +24,10 @@ ORDER = {
     'engine': 'engine models.base models.guidance models.kv types numpy torch',
     'models': 'models types numpy torch transformers',
     'models.pi05': 'models checkpoint.arch processing.pi05 types numpy torch transformers',
+    'models.family': 'models.base torch',
     # Where a checkpoint meets the model and the processor of its family.
-    'models.recipe': 'models.base checkpoint.info torch',
-    'models.pi05_recipe': 'models checkpoint processing types torch',
     'models.registry': 'models checkpoint processing types torch',
-    'checkpoint.starvla': 'checkpoint types numpy yaml',
+    'checkpoint.starvla_run': 'checkpoint types numpy yaml',
     'checkpoint': 'checkpoint types numpy safetensors tokenizers torch transformers',
     'processing': 'processing checkpoint.info types numpy PIL torch transformers',
     'devices': 'types torch',
