@@ -14,7 +14,7 @@ from oxygen_ros.models.family import Footprint
 from oxygen_ros.models.registry import check_tokenizer, describe, footprint
 from oxygen_ros.types import Finding, OxygenError, PolicyInfo, Verdict
 
-_FORMATS = "LeRobot's or openpi's pi0.5"
+_FORMATS = "LeRobot's or openpi's pi0.5, or Xiaomi-Robotics-0"
 
 
 def check_checkpoint(

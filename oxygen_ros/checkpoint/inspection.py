@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from oxygen_ros.checkpoint import pi05
+from oxygen_ros.checkpoint import pi05, xiaomi_robotics_0
 from oxygen_ros.checkpoint.info import CheckpointInfo, Survey
 from oxygen_ros.types import OxygenError
+
+# Modules with recognises(folder) and survey(folder, robot_tag); pi0.5 is asked last.
+READERS: list[Any] = [xiaomi_robotics_0]
 
 
 def inspect_checkpoint(path: str | Path, robot_tag: str = '') -> CheckpointInfo:
@@ -28,4 +32,7 @@ def survey_checkpoint(path: str | Path, robot_tag: str = '') -> Survey:
         raise OxygenError(
             f'{folder}: is not a folder; give the checkpoint folder that holds model.safetensors'
         )
-    return pi05.survey(folder, robot_tag)
+    for reader in READERS:
+        if reader.recognises(folder):
+            return reader.survey(folder, robot_tag)
+    return pi05.survey(folder, robot_tag)  # says what is supported if it is not that either

@@ -169,8 +169,10 @@ def _describe(folder: Path, options: Options) -> tuple[ModuleType, Described]:
         if 'action_horizon' in config or (folder / 'assets').is_dir():
             return openpi, openpi.describe(folder, config, options)
     raise OxygenError(
-        f'{folder}: neither LeRobot\'s layout (config.json with "type": "pi05") nor openpi\'s '
-        '(config.json with "action_horizon", assets/<id>/norm_stats.json)'
+        f'{folder}: no known layout; supported are LeRobot\'s pi0.5 (config.json with "type": '
+        '"pi05"), openpi\'s pi0.5 (config.json with "action_horizon", '
+        'assets/<id>/norm_stats.json) and Xiaomi-Robotics-0 (config.json with "model_type": '
+        '"mibot")'
     )
 
 

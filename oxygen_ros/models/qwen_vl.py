@@ -208,6 +208,19 @@ class QwenVL(nn.Module):
         return self.lm_head(hidden).float()
 
 
+def qwen_work_bytes(config: Any, patches: int, prefix: int, rows: int, value_bytes: int) -> int:
+    """About the bytes that the longest forward holds beside weights and KV.
+
+    What a gated MLP makes and a few copies of the hidden state, of vision tower (patches) and
+    language model (prefix tokens); attention scores in float32; logits with their sorted copies.
+    """
+    text, vision = config.text_config, config.vision_config
+    seen = patches * (2 * vision.intermediate_size + 8 * vision.hidden_size) * value_bytes
+    read = prefix * (3 * text.intermediate_size + 8 * text.hidden_size) * value_bytes
+    scores = text.num_attention_heads * prefix**2 * 4
+    return seen + read + scores + rows * text.vocab_size * (value_bytes + 4 * 4)
+
+
 def materialise(module: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
     """Give a model built under torch.device('meta') its memory, for inference; not its weights."""
     module.to_empty(device=device)
