@@ -16,7 +16,6 @@ from oxygen_ros.models.registry import check_tokenizer, describe, footprint
 from oxygen_ros.types import Finding, OxygenError, PolicyInfo, Verdict
 
 
-
 def check_checkpoint(
     path: str | Path,
     limits: Limits,

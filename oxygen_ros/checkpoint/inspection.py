@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from oxygen_ros.checkpoint import pi05, starvla
+from oxygen_ros.checkpoint import pi05, starvla, xiaomi_robotics_0
 from oxygen_ros.checkpoint.info import CheckpointInfo, Survey
 from oxygen_ros.types import OxygenError
 
@@ -24,7 +24,7 @@ class Reader(Protocol):
         ...
 
 
-READERS: list[Reader] = [starvla, pi05]  # in the order in which they are asked
+READERS: list[Reader] = [starvla, xiaomi_robotics_0, pi05]  # in the order in which they are asked
 
 
 def supported() -> str:

@@ -25,11 +25,13 @@ ORDER = {
     'models': 'models types numpy torch transformers',
     'models.pi05': 'models checkpoint.arch processing.pi05 types numpy torch transformers',
     'models.family': 'models.base torch',
+    'models.xiaomi_robotics_0': 'models checkpoint processing types torch',
     # Where a checkpoint meets the model and the processor of its family.
     'models.registry': 'models checkpoint processing types torch',
     'checkpoint.starvla_run': 'checkpoint types numpy yaml',
     'checkpoint': 'checkpoint types numpy safetensors tokenizers torch transformers',
     'processing': 'processing checkpoint.info types numpy PIL torch transformers',
+    'processing.xiaomi_robotics_0': 'processing checkpoint.xiaomi_robotics_0 types numpy torch',
     'devices': 'types torch',
     'preflight': 'engine models checkpoint processing devices types numpy torch',
     'policy': 'engine models checkpoint processing devices preflight tasks types numpy torch',
