@@ -7,14 +7,13 @@ from pathlib import Path
 import torch
 
 from oxygen_ros.checkpoint import Layout, Survey, check_tensors, survey_checkpoint
+from oxygen_ros.checkpoint.inspection import supported
 from oxygen_ros.devices import available_bytes, find_device
 from oxygen_ros.engine.kv_size import KVSize, kv_size
 from oxygen_ros.engine.request import Limits
 from oxygen_ros.models.family import Footprint
 from oxygen_ros.models.registry import check_tokenizer, describe, footprint
 from oxygen_ros.types import Finding, OxygenError, PolicyInfo, Verdict
-
-_FORMATS = "LeRobot's or openpi's pi0.5, or Xiaomi-Robotics-0"
 
 
 def check_checkpoint(
@@ -32,7 +31,7 @@ def check_checkpoint(
     try:
         survey = survey_checkpoint(path, robot_tag)
     except OxygenError as error:
-        return None, [_misfit('checkpoint', 'not usable', _FORMATS, str(error))]
+        return None, [_misfit('checkpoint', 'not usable', supported(), str(error))]
     layout = survey.layout
     findings = [_format(layout)]
     sizes = None
@@ -48,7 +47,7 @@ def check_checkpoint(
 
 def _format(layout: Layout | None) -> Finding:
     found = 'one of them' if layout is None else f'{layout.format}, {layout.family}'
-    return Finding('checkpoint', found, _FORMATS)
+    return Finding('checkpoint', found, supported())
 
 
 def _weights(survey: Survey, sizes: Footprint | None) -> Finding:

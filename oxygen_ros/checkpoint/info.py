@@ -15,7 +15,7 @@ from oxygen_ros.checkpoint.stats import RANGES
 from oxygen_ros.checkpoint.weights import Naming
 from oxygen_ros.types import OxygenError
 
-TIME_RULES = ('float32_of_step', 'accumulate_float32')
+TIME_RULES = ('float32_of_step', 'accumulate_float32', 'accumulate_all_float32')
 IMAGE_RESIZES = ('float_bilinear', 'pil_bilinear')
 PROMPT_LAYOUTS = ('bidirectional', 'causal')
 EPS_RULES = {'replace_zero_width': 1e-8, 'add_to_width': 1e-6}  # rule -> its maker's eps
@@ -29,12 +29,16 @@ class Scale:
     Where is_range holds, that is stretched to 2 * normalised - 1. Arrays are [D], one value per
     joint, float32 from LeRobot and float64 from openpi: each maker computes in its own. span_out
     leads back into robot units; makers guard the two ways differently against a span of zero.
+    mask: bool [D], False where a value is not scaled; None is nowhere. limit: normalised values
+    are clipped to +-limit.
     """
 
     mode: str
     origin: np.ndarray
     span_in: np.ndarray
     span_out: np.ndarray
+    mask: np.ndarray | None = None
+    limit: float | None = None
 
     @property
     def is_range(self) -> bool:
@@ -48,11 +52,14 @@ class Normalization:
 
     'replace_zero_width' (LeRobot): it becomes eps. 'add_to_width' (openpi): eps is added to every
     width. Both add eps to a standard deviation they divide by; only the latter when multiplying.
+    'keep_value' (StarVLA): such a value is not scaled. gripper: the action that becomes 0 or 1,
+    whichever is nearer to its normalised value, before it is scaled; -1 for none.
     """
 
     state: Scale
     action: Scale
     eps_rule: str
+    gripper: int = -1
 
     def summary(self) -> str:
         """What is normalised by what, for a pre-flight."""
@@ -63,7 +70,8 @@ class Normalization:
     def never_moved(self) -> str:
         """Which dimensions had no span in training and what that means, or ''."""
         still = [
-            (what, np.flatnonzero(s.span_in < _NO_SPAN).tolist()) for what, s in self._scales()
+            (what, np.flatnonzero(np.minimum(s.span_in, s.span_out) < _NO_SPAN).tolist())
+            for what, s in self._scales()
         ]
         named = [f'{what} {dims}' for what, dims in still if dims]
         if not named:
@@ -83,7 +91,7 @@ class Described:
 
     sizes: fields of Pi05Arch the files state. state_dim, action_dim, image_resolution: None where
     the format leaves them to statistics and tensors. relative_actions: see Layout.
-    tokenizer_dirs: where to look, best first.
+    tokenizer_dirs: where to look, best first. The last three: see Pi05Layout.
     """
 
     format: str
@@ -98,6 +106,9 @@ class Described:
     time_rule: str
     image_resize: str
     eps_rule: str
+    state_in_prompt: bool = True
+    prompt_state_dim: int = 0
+    prompt_state_pad: float = -2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,8 +148,9 @@ class Pi05Layout(Layout):
     image_resolution: (height, width) in pixels. tied_head: only one of LM head and embedding is
     stored, and it serves as both. time_rule, image_resize: as the checkpoint's maker computes.
     state_in_prompt: the bidirectional prompt holds the state in digits; the causal one never does.
-    relative_actions: for each action whether it counts from the state of its own frame; () where
-    all are absolute.
+    prompt_state_dim: so many values the prompt holds at least, those the robot lacks being
+    prompt_state_pad. relative_actions: for each action whether it counts from the state of its own
+    frame; () where all are absolute.
     """
 
     arch: Pi05Arch
@@ -149,6 +161,8 @@ class Pi05Layout(Layout):
     image_resize: str
     prompt_layout: str
     state_in_prompt: bool
+    prompt_state_dim: int
+    prompt_state_pad: float
     relative_actions: tuple[bool, ...]
 
 

@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
-from oxygen_ros.checkpoint import pi05, xiaomi_robotics_0
+from oxygen_ros.checkpoint import pi05, starvla, xiaomi_robotics_0
 from oxygen_ros.checkpoint.info import CheckpointInfo, Survey
 from oxygen_ros.types import OxygenError
 
-# Modules with recognises(folder) and survey(folder, robot_tag); pi0.5 is asked last.
-READERS: list[Any] = [xiaomi_robotics_0]
+
+class Reader(Protocol):
+    """Reads the checkpoints of a family; a module is one. FORMATS: whose and which, in words."""
+
+    FORMATS: str
+
+    def recognises(self, folder: Path) -> bool:
+        """Whether a folder is one of these, by what it holds, right or wrong in detail."""
+        ...
+
+    def survey(self, folder: Path, robot_tag: str) -> Survey:
+        """Read all but the weights. Raises OxygenError when nothing can be said of a folder."""
+        ...
+
+
+# In the order in which they are asked.
+READERS: list[Reader] = [starvla, xiaomi_robotics_0, pi05]
+
+
+def supported() -> str:
+    """What can be read, for a message."""
+    return '; '.join(reader.FORMATS for reader in READERS)
 
 
 def inspect_checkpoint(path: str | Path, robot_tag: str = '') -> CheckpointInfo:
@@ -29,10 +49,8 @@ def survey_checkpoint(path: str | Path, robot_tag: str = '') -> Survey:
     """
     folder = Path(path)
     if not folder.is_dir():
-        raise OxygenError(
-            f'{folder}: is not a folder; give the checkpoint folder that holds model.safetensors'
-        )
+        raise OxygenError(f'{folder}: is not a folder; give the folder of a checkpoint')
     for reader in READERS:
         if reader.recognises(folder):
             return reader.survey(folder, robot_tag)
-    return pi05.survey(folder, robot_tag)  # says what is supported if it is not that either
+    raise OxygenError(f'{folder}: is no checkpoint that is known; supported: {supported()}')

@@ -50,17 +50,19 @@ class Options:
     relative_actions: list[bool] | None = None
 
 
-def read_options(folder: Path) -> Options:
+def read_options(folder: Path, others: tuple[str, ...] = ()) -> Options:
     """Read oxygen.json of a checkpoint folder, or the defaults where there is none.
 
-    Raises OxygenError on an unknown key or a value that is not allowed.
+    others: keys that another part reads. Raises OxygenError on an unknown key or a value that is
+    not allowed.
     """
     path = folder / FILE
     if not path.exists():
         return Options()
     values = read_json(path)
     known = ('architecture', 'state_in_prompt', 'relative_actions', *_CHOICES, *_COUNTS, *_PATHS)
-    check_keys(values, known, f'{path}: unknown key')
+    check_keys(values, (*known, *others), f'{path}: unknown key')
+    values = {key: value for key, value in values.items() if key in known}
     _check_architecture(values.get('architecture', {}), path)
     for key in _COUNTS:
         check_number(values.get(key, 1), isinstance(values.get(key, 1), int), f'{path}: {key}')

@@ -1,4 +1,4 @@
-"""pi0.5's folders, LeRobot's or openpi's: what their small files and tensor headers say."""
+"""pi0.5's folders, by LeRobot, openpi or StarVLA: what small files and tensor headers say."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 
 import numpy as np
 
-from oxygen_ros.checkpoint import lerobot, openpi
+from oxygen_ros.checkpoint import lerobot, openpi, starvla_run
 from oxygen_ros.checkpoint.arch import EMBED, LANGUAGE, LM_HEAD, Pi05Arch, arch_from_shapes
 from oxygen_ros.checkpoint.files import json_kinds, read_json
 from oxygen_ros.checkpoint.info import (
@@ -23,14 +23,23 @@ from oxygen_ros.checkpoint.info import (
     noting,
 )
 from oxygen_ros.checkpoint.options import Options, read_options
+from oxygen_ros.checkpoint.run_options import RUN_KEYS
 from oxygen_ros.checkpoint.stats import Statistics, fitted
 from oxygen_ros.checkpoint.weights import FLOATS, Naming, StoredTensor, read_index, weight_files
 from oxygen_ros.types import OxygenError
 
 FAMILY = 'pi05'
+FORMATS = (
+    'LeRobot\'s pi0.5 (config.json with "type": "pi05"), openpi\'s pi0.5 (config.json with '
+    '"action_horizon", assets/<id>/norm_stats.json)'
+)
 NAMING = Naming(
     renames=(
         (re.compile(r'^model\.'), ''),
+        # StarVLA's names
+        (re.compile(r'^vlm\.model\.'), 'paligemma_with_expert.paligemma.'),
+        (re.compile(r'^action_head\.gemma_expert\.'), 'paligemma_with_expert.gemma_expert.'),
+        (re.compile(r'^action_head\.'), ''),
         (re.compile(r'^action_time_mlp_(in|out)\.'), r'time_mlp_\1.'),
     ),
     extras={
@@ -46,23 +55,39 @@ NAMING = Naming(
 )
 
 
+def recognises(folder: Path) -> bool:
+    """Whether a folder is LeRobot's or openpi's, by what it holds."""
+    if (folder / 'assets').is_dir() or (folder / 'params').is_dir():
+        return True
+    path = folder / 'config.json'
+    config = read_json(path) if path.exists() else {}
+    return 'type' in config or 'action_horizon' in config
+
+
 def survey(folder: Path, robot_tag: str) -> Survey:
     """Read what can be read of a pi0.5 folder, whatever is wrong with parts of it.
 
     Raises OxygenError when nothing can be said of it.
     """
-    options = read_options(_checked_folder(folder))
+    others = RUN_KEYS if starvla_run.is_run(_checked_folder(folder)) else ()
+    options = read_options(folder, others)
     maker, described = _describe(folder, options)
-    if robot_tag:
+    if robot_tag and maker is not starvla_run:
         raise OxygenError(
-            f'robot_tag is {robot_tag!r}, but a pi0.5 checkpoint is of one robot: leave it empty'
+            f'robot_tag is {robot_tag!r}, but this pi0.5 checkpoint is of one robot: leave it '
+            'empty'
         )
     problems: dict[str, str] = {}
     weights = normalization = tokenizer_dir = None
     with noting(problems, 'weights'):
-        weights = _weights(folder, described, options)
+        find = starvla_run.weight_files if maker is starvla_run else weight_files
+        weights = _weights(find(folder), described, options, folder)
     with noting(problems, 'statistics'), json_kinds(folder):
-        normalization = _normalization(maker.statistics(folder, options), described, options)
+        if maker is starvla_run:
+            normalization = starvla_run.normalization(folder, robot_tag)
+        else:
+            stats = maker.statistics(folder, options)
+            normalization = _normalization(stats, described, options)
         _check_width(normalization, weights, folder)
     with noting(problems, 'tokenizer'):
         tokenizer_dir = _tokenizer_dir(described, options, folder)
@@ -80,8 +105,9 @@ class _Weights:
     tied_head: bool
 
 
-def _weights(folder: Path, described: Described, options: Options) -> _Weights:
-    files = weight_files(folder)
+def _weights(
+    files: tuple[Path, ...], described: Described, options: Options, folder: Path
+) -> _Weights:
     index = read_index(files, NAMING)
     _refuse_pi0(index, folder)
     return _Weights(
@@ -125,9 +151,16 @@ def _layout(
         time_rule=options.time_rule or described.time_rule,
         image_resize=options.image_resize or described.image_resize,
         prompt_layout=options.prompt_layout or 'bidirectional',
-        state_in_prompt=options.state_in_prompt is not False,
+        state_in_prompt=_state_in_prompt(described, options),
+        prompt_state_dim=described.prompt_state_dim,
+        prompt_state_pad=described.prompt_state_pad,
         relative_actions=_relative(described, options, state_dim, action_dim, folder),
     )
+
+
+def _state_in_prompt(described: Described, options: Options) -> bool:
+    given = options.state_in_prompt
+    return described.state_in_prompt if given is None else given
 
 
 def _relative(
@@ -147,10 +180,6 @@ def _relative(
 
 
 def _checked_folder(folder: Path) -> Path:
-    if not folder.is_dir():
-        raise OxygenError(
-            f'{folder}: is not a folder; give the checkpoint folder that holds model.safetensors'
-        )
     if (folder / 'params').is_dir() and not (folder / 'model.safetensors').exists():
         raise OxygenError(
             f"{folder}: is openpi's JAX checkpoint; convert it once with openpi's "
@@ -164,16 +193,12 @@ def _describe(folder: Path, options: Options) -> tuple[ModuleType, Described]:
     path = folder / 'config.json'
     config = read_json(path) if path.exists() else {}
     with json_kinds(folder):
+        if starvla_run.is_run(folder):
+            framework = starvla_run.read_config(folder)['framework']
+            return starvla_run, starvla_run.describe(folder, framework)
         if 'type' in config:
             return lerobot, lerobot.describe(folder, config, options)
-        if 'action_horizon' in config or (folder / 'assets').is_dir():
-            return openpi, openpi.describe(folder, config, options)
-    raise OxygenError(
-        f'{folder}: no known layout; supported are LeRobot\'s pi0.5 (config.json with "type": '
-        '"pi05"), openpi\'s pi0.5 (config.json with "action_horizon", '
-        'assets/<id>/norm_stats.json) and Xiaomi-Robotics-0 (config.json with "model_type": '
-        '"mibot")'
-    )
+        return openpi, openpi.describe(folder, config, options)
 
 
 def _refuse_pi0(index: dict[str, StoredTensor], folder: Path) -> None:

@@ -18,12 +18,24 @@ from oxygen_ros.checkpoint import (
     tensor_shapes,
 )
 from oxygen_ros.checkpoint.arch import LM_HEAD
+from oxygen_ros.checkpoint.inspection import READERS, Reader
 from oxygen_ros.models import xiaomi_robotics_0
 from oxygen_ros.models.family import Family, Footprint, Parts, Progress
 from oxygen_ros.models.pi05 import Pi05, Pi05Options, model_spec, work_bytes
 from oxygen_ros.processing.pi05 import Pi05Processor
 from oxygen_ros.processing.tokenizer import Tokenizer
 from oxygen_ros.types import OxygenError, PolicyInfo
+
+
+def register(family: str, reader: Reader, parts: Parts) -> None:
+    """Make a further family known: its checkpoints and its model. Raises OxygenError on a second.
+
+    Layouts that the reader makes bear the family's name.
+    """
+    if family in FAMILIES:
+        raise OxygenError(f'family {family!r} is known already: give yours another name')
+    FAMILIES[family] = parts
+    READERS.insert(0, reader)
 
 
 def load(

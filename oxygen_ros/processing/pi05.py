@@ -96,9 +96,9 @@ class Pi05Processor:
                 f'state has shape {list(state.shape)}, the checkpoint expects '
                 f'[{self._info.state_dim}]; change the joints in the contract'
             )
-        bins = state_bins(
-            normalization.normalize_state(state.astype(np.float32), self._info.normalization)
-        )
+        own = normalization.normalize_state(state.astype(np.float32), self._info.normalization)
+        lacking = max(0, self._info.prompt_state_dim - len(own))
+        bins = state_bins(np.append(own, np.full(lacking, self._info.prompt_state_pad)))
         return fit_prompt(
             task,
             bins.tolist() if self._info.state_in_prompt else None,

@@ -28,6 +28,7 @@ ORDER = {
     'models.xiaomi_robotics_0': 'models checkpoint processing types torch',
     # Where a checkpoint meets the model and the processor of its family.
     'models.registry': 'models checkpoint processing types torch',
+    'checkpoint.starvla_run': 'checkpoint types numpy yaml',
     'checkpoint': 'checkpoint types numpy safetensors tokenizers torch transformers',
     'processing': 'processing checkpoint.info types numpy PIL torch transformers',
     'processing.xiaomi_robotics_0': 'processing checkpoint.xiaomi_robotics_0 types numpy torch',
