@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 from oxygen_ros.policy import Policy
 from oxygen_ros.types import LanguageRequest, Observation, Overlap, OxygenError
-
-torch = pytest.importorskip('torch')
 
 GOLDEN = Path(__file__).parents[1] / 'golden' / 'xr0'
 CHECKPOINT = GOLDEN / 'checkpoint'
