@@ -24,7 +24,8 @@ class Reader(Protocol):
         ...
 
 
-READERS: list[Reader] = [starvla, xiaomi_robotics_0, pi05]  # in the order in which they are asked
+# In the order in which they are asked.
+READERS: list[Reader] = [starvla, xiaomi_robotics_0, pi05]
 
 
 def supported() -> str:

@@ -74,7 +74,8 @@ def survey(folder: Path, robot_tag: str) -> Survey:
     maker, described = _describe(folder, options)
     if robot_tag and maker is not starvla_run:
         raise OxygenError(
-            f'robot_tag is {robot_tag!r}, but this pi0.5 is of one robot only: leave it empty'
+            f'robot_tag is {robot_tag!r}, but this pi0.5 checkpoint is of one robot: leave it '
+            'empty'
         )
     problems: dict[str, str] = {}
     weights = normalization = tokenizer_dir = None

@@ -19,7 +19,7 @@ from oxygen_ros.checkpoint.weights import FLOATS, Naming, read_index, weight_fil
 from oxygen_ros.types import OxygenError
 
 FAMILY = 'xiaomi_robotics_0'
-FORMATS = 'Xiaomi-Robotics-0 (config.json with "model_type": "mibot")'
+FORMATS = 'Xiaomi-Robotics-0'
 MODEL_TYPE = 'mibot'
 NAMING = Naming()
 _EMBED = 'vlm.model.language_model.embed_tokens.weight'

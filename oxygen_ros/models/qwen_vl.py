@@ -35,9 +35,10 @@ def qwen_config(values: Mapping[str, Any], where: str) -> Any:
     kind = values.get('model_type')
     if kind not in _CLASSES:
         raise OxygenError(f'{where}: model_type is {kind!r}, supported: {", ".join(_CLASSES)}')
+    make = _of_transformers(kind, 1)
     try:
-        config = _of_transformers(kind, 1)(**copy.deepcopy(dict(values)))
-    except (KeyError, TypeError, ValueError) as error:
+        config = make(**copy.deepcopy(dict(values)))
+    except Exception as error:  # validation raises classes of its own, without a common base
         raise OxygenError(
             f'{where}: is no configuration of {kind} that transformers '
             f'{transformers.__version__} understands ({error})'
