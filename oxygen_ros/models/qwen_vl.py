@@ -79,6 +79,13 @@ class QwenVL(nn.Module):
         """Where the weights are."""
         return self.model.language_model.embed_tokens.weight.device
 
+    def tie_if_equal(self) -> bool:
+        """Keep one matrix where a checkpoint stores the same twice; returns whether it is one."""
+        embedding = self.model.language_model.embed_tokens.weight
+        if self.lm_head is not None and torch.equal(self.lm_head.weight, embedding):
+            self.lm_head = None
+        return self.lm_head is None
+
     @property
     def depth(self) -> int:
         """N, layers of the language model."""

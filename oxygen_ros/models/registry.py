@@ -19,7 +19,7 @@ from oxygen_ros.checkpoint import (
 )
 from oxygen_ros.checkpoint.arch import LM_HEAD
 from oxygen_ros.checkpoint.inspection import READERS, Reader
-from oxygen_ros.models import xiaomi_robotics_0
+from oxygen_ros.models import starvla, xiaomi_robotics_0
 from oxygen_ros.models.family import Family, Footprint, Parts, Progress
 from oxygen_ros.models.pi05 import Pi05, Pi05Options, model_spec, work_bytes
 from oxygen_ros.processing.pi05 import Pi05Processor
@@ -123,6 +123,7 @@ def _check_pi05_tokenizer(folder: Path, info: Pi05Layout) -> None:
 
 FAMILIES = {
     'pi05': Parts(_load_pi05, _pi05_footprint, _check_pi05_tokenizer),
+    'starvla': starvla.PARTS,
     'xiaomi_robotics_0': xiaomi_robotics_0.PARTS,
 }
 

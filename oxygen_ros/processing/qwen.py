@@ -115,7 +115,7 @@ class QwenTokenizer:
             self._fast = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
         except Exception as error:  # the library raises bare Exception for bad files
             raise OxygenError(f'{folder}: tokenizer cannot be loaded ({error})') from error
-        self._vocab_size = vocab_size
+        self._folder, self._vocab_size = folder, vocab_size
         self._added = {i: token.content for i, token in self._fast.added_tokens_decoder.items()}
         self._special = frozenset(
             i for i, token in self._fast.added_tokens_decoder.items() if token.special
@@ -137,6 +137,15 @@ class QwenTokenizer:
         """The placeholder of one image token."""
         return next(i for i, content in self._added.items() if content == IMAGE)
 
+    def numbered(self, start: str) -> dict[int, int]:
+        """Ids of tokens that are `start`, a number and '>' -> the number."""
+        found = (
+            (i, content[len(start) : -1])
+            for i, content in self._added.items()
+            if content.startswith(start)
+        )
+        return {i: int(number) for i, number in found if number.isdigit()}
+
     def encode(self, text: str) -> list[int]:
         """Ids of a text in which special tokens are written out. Raises OxygenError."""
         ids = self._fast.encode(text, add_special_tokens=False)
@@ -145,6 +154,24 @@ class QwenTokenizer:
             words = ', '.join(self._fast.convert_ids_to_tokens(beyond))
             raise OxygenError(f'the text holds {words}, which the model has no embedding for')
         return list(ids)
+
+    def chat(self, content: Sequence[Any]) -> str:
+        """What a user says in the model's chat format, up to where the assistant begins.
+
+        content: texts, and {'type': 'image'} for each image. Raises OxygenError.
+        """
+        parts = [{'type': 'text', 'text': c} if isinstance(c, str) else c for c in content]
+        message = {'role': 'user', 'content': parts}
+        try:
+            text = self._fast.apply_chat_template(
+                [message], tokenize=False, add_generation_prompt=True
+            )
+        except Exception as error:  # of the template's own language
+            raise OxygenError(
+                f'{self._folder}: the chat template cannot be used ({error}); copy the complete '
+                'base model, with chat_template.jinja or tokenizer_config.json'
+            ) from error
+        return str(text)
 
     def special_in(self, text: str) -> list[str]:
         """Special tokens that are written out in a text."""
