@@ -32,11 +32,14 @@ def check_checkpoint(
         survey = survey_checkpoint(path, robot_tag)
     except OxygenError as error:
         return None, [_misfit('checkpoint', 'not usable', supported(), str(error))]
-    layout = survey.layout
-    findings = [_format(layout)]
-    sizes = None
+    layout, sizes = survey.layout, None
     if layout is not None:
-        sizes = footprint(layout, limits.max_rows, dtype.itemsize)
+        try:
+            sizes = footprint(layout, limits.max_rows, dtype.itemsize)
+        except OxygenError as error:  # a network that cannot be
+            found = f'{layout.format}, {layout.family}'
+            return None, [_misfit('checkpoint', found, supported(), str(error))]
+    findings = [_format(layout)]
     findings += [_weights(survey, sizes), _statistics(survey), _tokenizer(survey)]
     if sizes is None:
         return None, findings

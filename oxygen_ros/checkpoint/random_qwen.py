@@ -56,6 +56,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
 }
 # fmt: on
 DTYPES = {'tiny': torch.float32, 'small': torch.bfloat16, 'full': torch.bfloat16}
+ENDING = 1.2  # size of <|im_end|>'s row: answers of a dozen or two tokens
 _HEAD_GAIN = 4.0  # spread of the logits: a clear best word at temperature 0, variety at 1
 _ATTENTION = 1.5  # how sharply queries, which are normed, pick
 _NORM = re.compile(r'(norm\d?|ln_q)\.weight$')

@@ -72,8 +72,9 @@ def write_random_checkpoint(
     own = {'views': views, 'state_dim': state_dim, 'action_dim': action_dim}
     write_json(folder / 'oxygen.json', own)
     random_qwen.write_tokenizer(folder, vocab)
+    spoken, eos_id = random_qwen.spoken_ids(vocab), vocab['<|im_end|>']
     weights = XiaomiWeights(
-        seed, random_qwen.DTYPES[size], random_qwen.spoken_ids(vocab), vocab['<|im_end|>']
+        seed, random_qwen.DTYPES[size], spoken, eos_id, ending=random_qwen.ENDING
     )
     write_weights(folder, tensor_shapes(config), weights.tensor)
     return folder
