@@ -10,14 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import transformers
 import yaml
 from safetensors.torch import load_file, save_file
 
 from oxygen_ros.checkpoint import inspect_checkpoint, survey_checkpoint
 from oxygen_ros.checkpoint.random_starvla import main, write_random_checkpoint
 from oxygen_ros.checkpoint.starvla import HEADS
+from oxygen_ros.models import qwen_vl
 from oxygen_ros.policy import Policy, PolicyOptions
+from oxygen_ros.processing import qwen
 from oxygen_ros.processing.starvla import StarvlaProcessor
 from oxygen_ros.types import Observation, OxygenError, Verdict
 
@@ -289,10 +290,10 @@ def test_statistics_that_do_not_fit(run):
 
 def test_an_older_transformers_is_told_which_one_has_the_class(written, monkeypatch):
     info = inspect_checkpoint(written('QwenPI_v3'))
-    monkeypatch.setattr(transformers, 'Qwen3VLModel', None)
+    monkeypatch.setattr(qwen_vl.transformers, 'Qwen3VLModel', None)
     with pytest.raises(OxygenError, match=r'has no Qwen3VLModel.* 4\.57 and newer have it'):
         Policy.from_checkpoint(written('QwenPI_v3'))
-    monkeypatch.setattr(transformers, 'Qwen2VLImageProcessorPil', None)
+    monkeypatch.setattr(qwen.transformers, 'Qwen2VLImageProcessorPil', None)
     with pytest.raises(OxygenError, match='has no Qwen2VLImageProcessorPil.* newer have it'):
         StarvlaProcessor(info)
 
