@@ -38,6 +38,7 @@ SIZES: dict[str, dict[str, int]] = {
 }
 _FREQUENCIES = 256
 _ACTION_TOKENS = 64  # of QwenFast's vocabulary
+_ACTION, _QUERY = '<robot_action_', '🔍'  # QwenFast's tokens, and where QwenOFT reads
 _CHAT = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% for c in m['content'] %}"
     "{% if c['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
@@ -59,11 +60,13 @@ def write_random_checkpoint(
     head: str = 'QwenPI_v3',
     backbone: str = 'qwen3_vl',
     squeezed: bool = True,
+    ends: bool = True,
 ) -> Path:
     """Write a run folder and return it; the same arguments write the same bytes.
 
-    size: see SIZES and random_qwen.SIZES. squeezed: images are resized to one size. Raises
-    OxygenError on what cannot be, and if the folder holds files already.
+    size: see SIZES and random_qwen.SIZES. squeezed: images are resized to one size. ends: answers
+    end by themselves now and then. Raises OxygenError on what cannot be, and if the folder holds
+    files already.
     """
     for what, given, allowed in (
         ('size', size, SIZES),
@@ -85,7 +88,13 @@ def write_random_checkpoint(
         _write_fast(folder / 'fast')
         own['max_action_tokens'] = horizon * action_dim
     write_json(folder / 'oxygen.json', own)
-    _write_weights(folder, size, seed, vocab, tensor_shapes(vlm, head, sizes), head)
+    spoken, end = random_qwen.spoken_ids(vocab), vocab['<|im_end|>']
+    if head == 'QwenFast':  # says nothing but actions
+        spoken = [i for token, i in vocab.items() if token.startswith(_ACTION)]
+    if head == 'QwenFast' or not ends:
+        end = spoken[0]
+    weights = StarvlaWeights(seed, random_qwen.DTYPES[size], spoken, end)
+    _write_weights(folder, weights, tensor_shapes(vlm, head, sizes))
     return folder
 
 
@@ -210,10 +219,6 @@ def _vocabulary(size: str, head: str) -> dict[str, int]:
     return vocab
 
 
-def _action_ids(vocab: dict[str, int]) -> list[int]:
-    return [i for token, i in vocab.items() if token.startswith('<robot_action_')]
-
-
 def _write_base(folder: Path, vlm: dict[str, Any], vocab: dict[str, int], size: str) -> None:
     folder.mkdir()
     write_json(folder / 'config.json', vlm)
@@ -223,7 +228,7 @@ def _write_base(folder: Path, vlm: dict[str, Any], vocab: dict[str, int], size: 
     path = folder / 'tokenizer.json'
     stored = json.loads(path.read_text(encoding='utf-8'))
     for token, i in vocab.items():
-        if token.startswith('<robot_action_') or token == '🔍':
+        if token.startswith(_ACTION) or token == _QUERY:
             added = dict.fromkeys(
                 ('single_word', 'lstrip', 'rstrip', 'normalized', 'special'), False
             )
@@ -277,19 +282,9 @@ def _write_fast(folder: Path) -> None:
 
 
 def _write_weights(
-    folder: Path,
-    size: str,
-    seed: int,
-    vocab: dict[str, int],
-    shapes: dict[str, tuple[int, ...]],
-    head: str,
+    folder: Path, weights: StarvlaWeights, shapes: dict[str, tuple[int, ...]]
 ) -> None:
-    """One file, as StarVLA writes it. A net that decodes its actions says nothing else."""
-    spoken, end = random_qwen.spoken_ids(vocab), vocab['<|im_end|>']
-    if head == 'QwenFast':
-        spoken = _action_ids(vocab)
-        end = spoken[0]
-    weights = StarvlaWeights(seed, random_qwen.DTYPES[size], spoken, end)
+    """One file, as StarVLA writes it."""
     tensors = {name: weights.tensor(name, shape) for name, shape in shapes.items()}
     file = folder / 'checkpoints' / 'steps_1000_model.safetensors'
     file.parent.mkdir()

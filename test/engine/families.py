@@ -1,14 +1,19 @@
 """Tiny checkpoints of each family, and what tests of the engine must know of them."""
 
 import copy
+import math
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
 import transformers
 from transformers import GemmaConfig, GemmaModel
 
+from oxygen_ros.checkpoint.random_starvla import CAMERAS, write_random_checkpoint
 from oxygen_ros.types import Observation
 
 GOLDEN = Path(__file__).parents[1] / 'golden'
@@ -25,6 +30,10 @@ class Pi05:
 
     def image_size(self, number, camera):
         return 56, 56
+
+    def spoiled_actions(self, model):
+        """A context in which actions become NaN, beside NaN as noise."""
+        return nullcontext()
 
     def count_encoded(self, model, seen):
         """Append to seen how many images each forward of the vision tower gets."""
@@ -71,6 +80,9 @@ class XiaomiRobotics0:
     def image_size(self, number, camera):
         return 64 + 32 * ((number + camera) % 3), 64 + 32 * (number % 2)
 
+    def spoiled_actions(self, model):
+        return nullcontext()
+
     def count_encoded(self, model, seen):
         model.vlm.model.visual.register_forward_pre_hook(
             lambda _, args, kwargs: seen.append(len(kwargs['grid_thw'])), with_kwargs=True
@@ -103,7 +115,80 @@ def plain_qwen(vlm, inputs):
     return logits
 
 
-FAMILIES = {'pi05': Pi05(), 'xiaomi_robotics_0': XiaomiRobotics0()}
+@dataclass(frozen=True)
+class StarVLA:
+    """A random run of one head, written when it is first used; images of many sizes or of one."""
+
+    head: str
+    backbone: str = 'qwen3_vl'
+    squeezed: bool = False
+    cameras: tuple = CAMERAS
+    state_dim: int = 8
+    options: dict = field(default_factory=dict)
+    horizon: int = 8
+
+    @cached_property
+    def checkpoint(self):
+        return write_random_checkpoint(
+            Path(RUNS.name) / self.head,
+            head=self.head,
+            backbone=self.backbone,
+            squeezed=self.squeezed,
+            horizon=self.horizon,
+            ends=False,
+        )
+
+    @contextmanager
+    def spoiled_actions(self, model):
+        """QwenOFT and QwenFast take no noise."""
+        weights = {
+            'QwenOFT': lambda: model.action_model.model['fc2'].bias,
+            'QwenFast': lambda: model.vlm.model.language_model.norm.weight,
+        }
+        weight = weights.get(self.head, lambda: torch.zeros(1))()
+        kept = weight.clone()
+        weight.fill_(math.nan)
+        yield
+        weight.copy_(kept)
+
+    def image_size(self, number, camera):
+        return 64 + 32 * ((number + camera) % 3), 64 + 32 * (number % 2)
+
+    def count_encoded(self, model, seen):
+        model.vlm.model.visual.register_forward_pre_hook(
+            lambda _, args, kwargs: seen.append(len(kwargs['grid_thw'])), with_kwargs=True
+        )
+
+    def recompute(self, model, inputs):
+        return plain_qwen(model.vlm, inputs)
+
+
+@dataclass(frozen=True)
+class StarvlaPi05(Pi05):
+    """The golden run with the PI05 head."""
+
+    checkpoint: Path = GOLDEN / 'starvla_pi05' / 'run'
+
+
+RUNS = TemporaryDirectory(prefix='starvla_runs_')
+FAMILIES = {
+    'pi05': Pi05(),
+    'xiaomi_robotics_0': XiaomiRobotics0(),
+    'starvla_pi05': StarvlaPi05(),
+    'starvla_qwenpi': StarVLA('QwenPI', 'qwen2_5_vl'),
+    'starvla_qwenpi_v3': StarVLA('QwenPI_v3', squeezed=True),
+    'starvla_qwengr00t': StarVLA('QwenGR00T'),
+    'starvla_qwenoft': StarVLA('QwenOFT', 'qwen2_5_vl'),
+    'starvla_qwenfast': StarVLA('QwenFast', horizon=2),
+}
+# One of each way in which actions come from a prefix.
+WAYS = (
+    'pi05',
+    'xiaomi_robotics_0',
+    'starvla_qwenpi_v3',
+    'starvla_qwenoft',
+    'starvla_qwenfast',
+)
 
 
 def observe(family, number=0, without=(), instruction=None):
