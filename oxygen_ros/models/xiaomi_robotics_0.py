@@ -1,7 +1,7 @@
 """Xiaomi-Robotics-0: Qwen3-VL, and a DiT that reads the KV of its last layers.
 
-The prefix ends where the assistant's turn begins. Language goes on from there; behind it the
-action branch has its own few words, then sink, state and actions, in slots that language overwrites.
+The prefix ends where the assistant's turn begins. Language goes on from there. Behind it the
+action branch has its own few words, then sink, state and actions: slots that language overwrites.
 Source: the public modeling_mibot, configuration_mibot and processing_mibot.
 """
 
