@@ -168,33 +168,22 @@ def _layout(
 ) -> StarvlaLayout:
     framework, data = config['framework'], (config.get('datasets') or {}).get('vla_data') or {}
     action = framework.get('action_model') or {}
-    if not run.cameras:
-        raise OxygenError(
-            f'{folder}: a run does not say which cameras its prompt has a place for: name them in '
-            f'the order of training under "cameras" in {FILE}'
-        )
     sizes = {name: stored.shape for name, stored in index.items()}
     head = _head(HEADS[framework['name']], action, folder)
-    image = read_json(base / 'preprocessor_config.json')
+    image = _image_rule(base)
     # QwenFast gives the processor its images as they come.
     resized = None if head.conditioned == 'tokens' else data.get('obs_image_size')
     image_size = (int(resized[0]), int(resized[1])) if resized else None
     image_tokens = _image_tokens(image_size, image, run)
-    state = data.get('include_state') if run.include_state is None else run.include_state
-    include_state = state not in (None, False, 'False') and head.state != 'none'
-    action_dim = int(action.get('action_dim', 7))
-    if len(norm.action.origin) != action_dim:
-        raise OxygenError(
-            f'{folder}: the statistics have {len(norm.action.origin)} actions, the head '
-            f'{action_dim}'
-        )
+    include_state = _include_state(head, data, run)
+    _check(folder, run, norm, action)
     return StarvlaLayout(
         path=folder,
         format='starvla',
         family=FAMILY,
         cameras=run.cameras,
-        state_dim=len(norm.state.origin) or int(action.get('state_dim') or action_dim),
-        action_dim=action_dim,
+        state_dim=len(norm.state.origin) or int(action.get('state_dim') or _action_dim(action)),
+        action_dim=_action_dim(action),
         horizon=head.horizon,
         max_prefix=len(run.cameras) * image_tokens + run.tokenizer_max_length,
         dtype=FLOATS[index[_EMBED].dtype],
@@ -203,7 +192,7 @@ def _layout(
         head=head,
         name=framework['name'],
         vlm=read_json(base / 'config.json'),
-        image=_image_rule(image),
+        image=image,
         base_vlm=base,
         attention_heads=_attention_heads(sizes, action, run, folder),
         buckets=int(action.get('num_timestep_buckets', 1000)),
@@ -216,6 +205,29 @@ def _layout(
         max_action_tokens=run.max_action_tokens,
         sizes=sizes,
     )
+
+
+def _check(folder: Path, run: RunOptions, norm: Normalization, action: Mapping[str, Any]) -> None:
+    """What no other part would notice. Raises OxygenError."""
+    if not run.cameras:
+        raise OxygenError(
+            f'{folder}: a run does not say which cameras its prompt has a place for: name them in '
+            f'the order of training under "cameras" in {FILE}'
+        )
+    if len(norm.action.origin) != _action_dim(action):
+        raise OxygenError(
+            f'{folder}: the statistics have {len(norm.action.origin)} actions, the head '
+            f'{_action_dim(action)}'
+        )
+
+
+def _action_dim(action: Mapping[str, Any]) -> int:
+    return int(action.get('action_dim', 7))
+
+
+def _include_state(head: Head, data: Mapping[str, Any], run: RunOptions) -> bool:
+    state = data.get('include_state') if run.include_state is None else run.include_state
+    return state not in (None, False, 'False') and head.state != 'none'
 
 
 def _head(head: Head, action: Mapping[str, Any], folder: Path) -> Head:
@@ -288,13 +300,14 @@ def _image_tokens(size: tuple[int, int] | None, image: Mapping[str, Any], run: R
     processor = getattr(transformers, 'Qwen2VLImageProcessorPil', None)
     if size is None or processor is None:  # what the processing needs and says itself
         return run.max_image_tokens
-    made = processor(**_image_rule(image))
+    made = processor(**image)
     return int(made.get_number_of_image_patches(size[1], size[0]) // made.merge_size**2)
 
 
-def _image_rule(image: Mapping[str, Any]) -> dict[str, Any]:
+def _image_rule(base: Path) -> dict[str, Any]:
     """The image processor's own values, without its names."""
     names = ('auto_map', 'processor_class', 'image_processor_type')
+    image = read_json(base / 'preprocessor_config.json')
     return {key: value for key, value in image.items() if key not in names}
 
 

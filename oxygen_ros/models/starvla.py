@@ -213,7 +213,8 @@ def _action_model(layout: StarvlaLayout) -> nn.Module | None:
 
 def _project_layers(layout: StarvlaLayout) -> nn.ModuleList:
     """Of QwenPI_v3: from the backbone's width to the head's, one per block."""
-    sizes, layers = layout.sizes, []
+    sizes = layout.sizes
+    layers: list[nn.Module] = []
     while f'project_layers.{len(layers)}.1.weight' in sizes:
         name = f'project_layers.{len(layers)}'
         norm = nn.LayerNorm(sizes[f'{name}.0.weight'][0])

@@ -194,7 +194,8 @@ class FlowHead(nn.Module):
         self.action_encoder = ActionEncoder(sizes, 'action_model.action_encoder')
         self.action_decoder = MLP(sizes, 'action_model.action_decoder')
         self.future_tokens = nn.Embedding(*sizes['action_model.future_tokens.weight'])
-        self.position_embedding = self.state_encoder = None
+        self.state_encoder: MLP | None = None
+        self.position_embedding: nn.Embedding | None = None
         if 'action_model.position_embedding.weight' in sizes:
             self.position_embedding = nn.Embedding(
                 *sizes['action_model.position_embedding.weight']
