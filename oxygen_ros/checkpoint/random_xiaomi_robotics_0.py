@@ -17,7 +17,13 @@ import torch
 
 from oxygen_ros.checkpoint import random_qwen
 from oxygen_ros.checkpoint.random_files import new_folder, write_json, write_weights
-from oxygen_ros.checkpoint.xiaomi_robotics_0 import MODEL_TYPE, VIEWS
+from oxygen_ros.checkpoint.xiaomi_robotics_0 import (
+    FAMILY,
+    MODEL_TYPE,
+    NAMING,
+    VIEWS,
+    XiaomiLayout,
+)
 from oxygen_ros.types import OxygenError
 
 ROBOT = 'random_robot'
@@ -78,6 +84,42 @@ def write_random_checkpoint(
     )
     write_weights(folder, tensor_shapes(config), weights.tensor)
     return folder
+
+
+def random_layout(
+    size: str, cameras: int, image_tokens: int, text_tokens: int, horizon: int
+) -> XiaomiLayout:
+    """What a checkpoint of a size would be read as, without writing one: for benchmarks.
+
+    cameras: how many, image_tokens of each; text_tokens: of all words. Raises OxygenError.
+    """
+    vocab = random_qwen.vocabulary(random_qwen.checked(size)['text']['vocab_size'])
+    config = _config(size, vocab, horizon)
+    views = tuple(f'View {number}' for number in range(cameras))
+    return XiaomiLayout(
+        path=Path('random'),
+        format=MODEL_TYPE,
+        family=FAMILY,
+        cameras=views,
+        state_dim=WIDTH,
+        action_dim=WIDTH,
+        horizon=horizon,
+        max_prefix=cameras * image_tokens + text_tokens,
+        dtype='bfloat16',
+        weight_files=(),
+        naming=NAMING,
+        vlm=config['vlm_config'],
+        dit=config['dit_config'],
+        state_width=WIDTH,
+        action_width=WIDTH,
+        image=random_qwen.image_rule(size),
+        views=views,
+        image_tokens=image_tokens,
+        text_tokens=text_tokens,
+        action_position_offset=0,
+        local_window=None,
+        prefix_length=0,
+    )
 
 
 def _config(size: str, vocab: dict[str, int], horizon: int) -> dict[str, Any]:

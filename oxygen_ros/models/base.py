@@ -57,7 +57,10 @@ class VLAModel(Protocol):
     dtype: torch.dtype
 
     def prefix_length(self, inputs: Any) -> int:
-        """S of one frame's inputs, without computing anything."""
+        """Slots that prefill() writes for one frame's inputs, without computing anything.
+
+        S, and what the action branch has computed along with it behind the prefix.
+        """
         ...
 
     def prefill(self, inputs: Any, kv: KVWindow) -> Prefilled:

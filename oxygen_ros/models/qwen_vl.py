@@ -19,7 +19,8 @@ from oxygen_ros.models.base import Prefilled
 from oxygen_ros.models.kv import ATTENTION, KVWindow
 from oxygen_ros.types import OxygenError
 
-HIDDEN = 'hidden_states'  # of Prefilled.extras: layer number -> [S, W]
+# Of Prefilled.extras: layer number -> [S, W], and [n, W] of what is computed behind the prefix
+HIDDEN, BEHIND = 'hidden_states', 'behind'
 # model_type -> its class, its configuration, the first transformers that has them
 _CLASSES = {
     'qwen3_vl': ('Qwen3VLModel', 'Qwen3VLConfig', '4.57'),
@@ -119,12 +120,18 @@ class QwenVL(nn.Module):
         grid: torch.Tensor,
         kv: KVWindow,
         wanted: Collection[int] = (),
+        behind: torch.Tensor | None = None,
     ) -> Prefilled:
         """Images and words [S], causally, into a window that starts at slot 0.
 
         token_ids, grid: on the CPU, one placeholder per image token. pixels: [P, values of one].
-        wanted: layers whose hidden states go into extras[HIDDEN], see layers().
+        wanted: layers whose hidden states go into extras[HIDDEN], see layers(). behind: ids [n] of
+        the action branch alone, on the CPU; they are computed along, into the slots behind the
+        prefix, and the raw output of the last layer goes into extras[BEHIND].
         """
+        length = len(token_ids)
+        if behind is not None:
+            token_ids = torch.cat([token_ids, behind])
         positions, offset = self.positions(token_ids, grid)
         (places,) = torch.nonzero(token_ids == self.config.image_token_id, as_tuple=True)
         places = places.to(self.device)
@@ -137,13 +144,13 @@ class QwenVL(nn.Module):
         slots = torch.arange(len(token_ids), device=self.device)
         mask = (slots[None] <= slots[:, None])[None, None]
         last, kept = self.layers(hidden, positions, mask, kv, wanted, places, deepstack)
-        states = {layer: state[0] for layer, state in kept.items()}
-        return Prefilled(
-            len(token_ids),
-            offset,
-            self.model.language_model.norm(last[0, -1]),
-            {HIDDEN: states} if wanted else {},
-        )
+        extras: dict[str, Any] = {}
+        if wanted:
+            extras[HIDDEN] = {layer: state[0, :length] for layer, state in kept.items()}
+        if behind is not None:
+            extras[BEHIND] = last[0, length:].clone()  # a view would keep all alive
+        final = self.model.language_model.norm(last[0, length - 1])
+        return Prefilled(length, offset, final, extras)
 
     def embed_images(
         self, pixels: torch.Tensor, grid: torch.Tensor

@@ -1,7 +1,7 @@
 """Xiaomi-Robotics-0: Qwen3-VL, and a DiT that reads the KV of its last layers.
 
-The prefix ends where the assistant's turn begins. Language goes on from there; the action branch
-appends its own few words, then sink, state and actions, all in slots that language overwrites.
+The prefix ends where the assistant's turn begins. Language goes on from there. Behind it the
+action branch has its own few words, then sink, state and actions: slots that language overwrites.
 Source: the public modeling_mibot, configuration_mibot and processing_mibot.
 """
 
@@ -27,6 +27,8 @@ from oxygen_ros.types import OxygenError
 
 _STEPS = 5
 _OWN = 2  # sink and state, before the actions
+# Most tokens of the action branch's own words: a byte-level tokenizer needs no more than bytes.
+_WORDS = len(ACTION_SUFFIX.encode())
 
 
 class XiaomiRobotics0(nn.Module):
@@ -67,14 +69,19 @@ class XiaomiRobotics0(nn.Module):
     # -- prefix and language
 
     def prefix_length(self, inputs: XiaomiInputs) -> int:
-        """S of one frame: nothing is padded."""
-        return len(inputs.token_ids)
+        """Prompt and the action branch's own words: nothing is padded."""
+        return len(inputs.token_ids) + len(inputs.suffix_ids)
 
     def prefill(self, inputs: XiaomiInputs, kv: KVWindow) -> Prefilled:
-        """Images and prompt, up to the assistant's turn."""
-        prefilled = self.vlm.prefill(inputs.token_ids, inputs.pixel_values, inputs.grid, kv)
+        """Images and prompt up to the assistant's turn, and the action branch's words behind it.
+
+        Alone these few words would cost as much as a decode step.
+        """
+        prefilled = self.vlm.prefill(
+            inputs.token_ids, inputs.pixel_values, inputs.grid, kv, behind=inputs.suffix_ids
+        )
         state = self.state_projector(inputs.state.to(self.device, self.dtype))
-        prefilled.extras.update(suffix=inputs.suffix_ids.to(self.device), state=state)
+        prefilled.extras.update(words=len(inputs.suffix_ids), state=state)
         return prefilled
 
     def extend(
@@ -108,8 +115,7 @@ class XiaomiRobotics0(nn.Module):
             certain = int((guide.mask.amax(1) == 1).sum())
             clean = min(self.layout.prefix_length, certain)
             actions[0, :clean] = guide.target[:clean].to(self.device)
-        words = self._append_suffix(prefilled, kv)
-        start = prefilled.length + words
+        start = prefilled.length + prefilled.extras['words']
         window = kv.starting_at(start)
         rope = self._rope(start + prefilled.position_offset, len(noise), clean)
         mask = expert_mask(start, len(noise), self.layout.local_window, kv.length, self.device)
@@ -127,15 +133,6 @@ class XiaomiRobotics0(nn.Module):
     def _first_layer(self) -> int:
         """Of the backbone, which the expert's first reads."""
         return self.vlm.depth - len(self.dit.layers)
-
-    def _append_suffix(self, prefilled: Prefilled, kv: KVWindow) -> int:
-        """The action branch's own words behind the prefix; returns how many."""
-        words = prefilled.extras['suffix']
-        slots = torch.arange(len(words), device=self.device) + prefilled.length
-        seen = torch.arange(kv.length, device=self.device)[None] <= slots[:, None]
-        positions = slots[None] + prefilled.position_offset
-        self.vlm.extend_raw(words[None], positions, seen[None, None], kv)
-        return len(words)
 
     def _rope(self, first: int, actions: int, clean: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Of sink, state and actions from position `first` on; all three axes are equal."""
@@ -179,9 +176,8 @@ def _spec(layout: XiaomiLayout, vlm: QwenVL, eos_ids: frozenset[int]) -> ModelSp
         horizon=layout.horizon,
         action_dim=layout.action_width,
         vocab_size=text.vocab_size,
-        max_prefix=layout.max_prefix,
-        # a byte-level tokenizer never needs more tokens than a text has bytes
-        suffix_slots=len(ACTION_SUFFIX.encode()) + _OWN + layout.horizon,
+        max_prefix=layout.max_prefix + _WORDS,
+        suffix_slots=_WORDS + _OWN + layout.horizon,
         eos_ids=eos_ids,
     )
 

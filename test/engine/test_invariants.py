@@ -109,9 +109,9 @@ def test_no_kv_moves_between_frames(make_policy, observation):
 def test_a_fork_is_counted_apart(make_policy, observation):
     policy = make_policy()
     policy.act(observation(), requests=[ask('a'), ask('b'), ask('c')])
+    prefix = policy.engine.scheduler.live[0].frame.prefilled.length
     drain(policy)
     stats = policy.stats
-    prefix = policy.engine.model.prefix_length(policy._processor.frame(observation()))
     assert stats.forks == 2
     assert stats.fork_bytes == 2 * prefix * policy.engine.pool.slot_bytes
     assert stats.kv_bytes_copied_between_frames == 0
