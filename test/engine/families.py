@@ -37,8 +37,8 @@ class Pi05:
 
     def count_encoded(self, model, seen):
         """Append to seen how many images each forward of the vision tower gets."""
-        model.vision.register_forward_pre_hook(
-            lambda _, args, kwargs: seen.append(len(kwargs['pixel_values'])), with_kwargs=True
+        model.vision.embeddings.register_forward_pre_hook(
+            lambda _, arguments: seen.append(len(arguments[0]))
         )
 
     def recompute(self, model, inputs):

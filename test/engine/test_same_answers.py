@@ -6,7 +6,11 @@ import torch
 from asking import MODES, answers, ask, drain
 from families import FAMILIES
 
-pytestmark = pytest.mark.parametrize('family', FAMILIES, indirect=True, scope='session')
+# every family as its makers compute, and in fixed shapes those that are captured differently
+WAYS = [(name, 'eager') for name in FAMILIES]
+WAYS += [('pi05', 'fused'), ('pi05', 'graphs'), ('xiaomi_robotics_0', 'graphs')]
+WAYS += [('starvla_qwenpi_v3', 'graphs'), ('starvla_qwenfast', 'graphs')]
+pytestmark = pytest.mark.parametrize(('family', 'execution'), WAYS, indirect=True, scope='session')
 
 # six frames with prefixes of different lengths, one masked camera, prompts of 0 to 4 words
 FRAMES = [
@@ -36,11 +40,16 @@ def play(policy, observation):
 
 
 @pytest.fixture(scope='session')
-def played(make_policy, observation):
+def execution(request):
+    return request.param
+
+
+@pytest.fixture(scope='session')
+def played(make_policy, observation, execution):
     return {
         mode: (policy, *play(policy, observation))
         for mode in MODES
-        for policy in [make_policy(mode=mode, budget=2, max_rows=8)]
+        for policy in [make_policy(mode=mode, budget=2, max_rows=8, execution=execution)]
     }
 
 
@@ -53,8 +62,10 @@ def test_actions_are_bit_equal_in_all_modes(played):
     assert not np.array_equal(first.actions, second.actions), 'frames differ'
 
 
-def test_actions_are_bit_equal_for_the_same_noise_given_by_hand(make_policy, observation):
-    policies = [make_policy(mode=mode) for mode in MODES]
+def test_actions_are_bit_equal_for_the_same_noise_given_by_hand(
+    make_policy, observation, execution
+):
+    policies = [make_policy(mode=mode, execution=execution) for mode in MODES]
     spec = policies[0].engine.model.spec
     random = np.random.default_rng(5)
     noise = random.standard_normal((spec.horizon, spec.action_dim)).astype(np.float32)
