@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from oxygen_ros.checkpoint import inspect_checkpoint
 from oxygen_ros.devices import find_device
 from oxygen_ros.engine.budget import make_budget
 from oxygen_ros.engine.engine import Engine, FrameAnswer, Output, Token
+from oxygen_ros.engine.execution import EAGER, NAMES, Execution, choose, compilations
 from oxygen_ros.engine.request import Limits
+from oxygen_ros.models.base import VLAModel
 from oxygen_ros.models.guidance import Guide, overlap_mask
 from oxygen_ros.models.registry import describe, load
 from oxygen_ros.preflight import check_checkpoint
@@ -39,6 +42,7 @@ from oxygen_ros.types import (
 PolicyOutput = ActionChunk | FrameDropped | TokenDelta
 DTYPES = {'float32': torch.float32, 'bfloat16': torch.bfloat16}
 _NO_FRAME = -1
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,8 @@ class PolicyOptions:
     denoise_steps: Euler steps of the action expert, 0 for as many as the model's makers take.
     robot_tag: which robot's statistics to use, '' where the checkpoint has those of only one.
     max_prompt_tokens, max_new_tokens: longest request. max_kv_mb: KV pool, refused if it is more.
+    execution: 'eager' is the reference; 'fused' has fewer kernels, 'compiled' compiles them,
+    'graphs' captures them in fixed shapes; 'auto' is 'graphs' on a GPU and 'fused' elsewhere.
     cpu_threads: of torch, for the whole process; 0 leaves torch's own choice.
     tasks: language tasks with a prompt of their own, or that ask by themselves.
     """
@@ -59,6 +65,7 @@ class PolicyOptions:
     budget: int | str = 5
     device: str = 'cpu'
     dtype: str = 'float32'
+    execution: str = 'auto'
     denoise_steps: int = 0
     robot_tag: str = ''
     seed: int = 0
@@ -75,8 +82,11 @@ class PolicyOptions:
             value = getattr(self, name)
             if value < least:
                 raise OxygenError(f'{name} is {value}: must be at least {least}')
-        if self.dtype not in DTYPES:
-            raise OxygenError(f'dtype is {self.dtype!r}: allowed are {", ".join(DTYPES)}')
+        for name, allowed in (('dtype', tuple(DTYPES)), ('execution', NAMES)):
+            if getattr(self, name) not in allowed:
+                raise OxygenError(
+                    f'{name} is {getattr(self, name)!r}: allowed are {", ".join(allowed)}'
+                )
 
     @property
     def limits(self) -> Limits:
@@ -111,23 +121,17 @@ class Policy:
             torch.set_num_threads(options.cpu_threads)
         family = load(checkpoint, find_device(options.device), DTYPES[options.dtype], progress)
         self._processor = family.processor
-        self.engine = Engine(
-            family.model,
-            options.mode,
-            make_budget(options.budget),
-            options.limits,
-            options.denoise_steps or family.denoise_steps,
-            options.max_kv_mb * 2**20,
-            clock,
-        )
+        self._clock = clock
         effective = {f.name: str(getattr(options, f.name)) for f in dataclasses.fields(options)}
-        effective['denoise_steps'] = str(self.engine.runner.denoise_steps)
+        self._denoise_steps = options.denoise_steps or family.denoise_steps
+        effective['denoise_steps'] = str(self._denoise_steps)
         self.info = dataclasses.replace(
             describe(checkpoint), effective={**effective, **family.notes}
         )
         self.tasks = TaskSchedule(options.tasks)
         self._words: dict[str, Detokenizer] = {}
         self._truncated = 0
+        self._make_ready(family.model)
 
     @classmethod
     def from_checkpoint(
@@ -144,9 +148,7 @@ class Policy:
         clock: nanoseconds that stamp outputs and judge deadlines. progress: called with the
         fraction of the weights that is read. Raises OxygenError.
         """
-        policy = cls(path, _options(options, overrides), clock, progress)
-        policy._warm_up()
-        return policy
+        return cls(path, _options(options, overrides), clock, progress)
 
     @staticmethod
     def inspect(path: str | Path, robot_tag: str = '') -> PolicyInfo:
@@ -278,6 +280,8 @@ class Policy:
             self.engine.stats,
             truncated_instructions=self._truncated,
             tasks_skipped=dict(self.tasks.skipped),
+            execution=self.info.effective['execution'],
+            captures_after_ready=compilations() - self._compilations,
         )
 
     # -- between the engine's numbers and the caller's
@@ -357,15 +361,56 @@ class Policy:
             )
         return torch.from_numpy(noise)
 
-    def _warm_up(self) -> None:
-        """Run one frame with one request, so that the first real one is not slower."""
-        blank = Observation(
-            images={name: np.zeros((8, 8, 3), np.uint8) for name in self.info.cameras},
-            state=np.zeros(self.info.state_dim, np.float32),
-            instruction='warm up',
+    def _make_ready(self, model: VLAModel) -> None:
+        """Engine and warm-up in the way that was asked for, or plainly if that fails."""
+        way = choose(self.options.execution, model.device)
+        try:
+            self._start(model, way)
+        except OxygenError:
+            raise
+        except Exception as error:  # whatever a compiler or a capture may raise
+            reason = str(error).strip().partition('\n')[0]
+            if way is EAGER:
+                raise OxygenError(f'the model failed in its first frame: {reason}') from error
+            _log.warning("execution '%s' failed, now 'eager': %s", way.name, reason)
+            self._start(model, EAGER)
+            self._note_execution(f'eager, because {way.name} failed: {reason}')
+        self._compilations = compilations()
+
+    def _start(self, model: VLAModel, way: Execution) -> None:
+        options = self.options
+        self.engine = Engine(
+            model,
+            options.mode,
+            make_budget(options.budget),
+            options.limits,
+            self._denoise_steps,
+            options.max_kv_mb * 2**20,
+            self._clock,
+            way,
         )
+        self._note_execution(way.name)
+        self._warm_up()
+
+    def _note_execution(self, text: str) -> None:
+        effective = {**self.info.effective, 'execution': text}
+        self.info = dataclasses.replace(self.info, effective=effective)
+
+    def _warm_up(self) -> None:
+        """Run every shape that compiled layers know apart, so that the first frame is not slower.
+
+        These are one camera and several; and one answer, with the first frame.
+        """
+        state = np.zeros(self.info.state_dim, np.float32)
         tokens = min(3, self.options.max_new_tokens)
-        self.act(blank, requests=[LanguageRequest('warm-up', max_tokens=tokens)])
+        requests = [LanguageRequest('warm-up', max_tokens=tokens)]
+        for count in sorted({1, len(self.info.cameras)}):
+            images = {name: np.zeros((8, 8, 3), np.uint8) for name in self.info.cameras[:count]}
+            try:
+                self.act(Observation(images, state, 'warm up'), requests=requests)
+            except OxygenError as error:
+                raise RuntimeError(str(error)) from error
+            requests = []
         for _ in self.stream():
             pass
         self._truncated = 0

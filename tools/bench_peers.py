@@ -77,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         help='LeRobot itself keeps the vision tower in float32; same: in --dtype, as ours',
     )
     parser.add_argument('--mode', choices=('shared_kv', 'isolated'), default='shared_kv')
+    parser.add_argument('--execution', default='auto', help='of ours, as in PolicyOptions')
     parser.add_argument('--steps', type=int, default=10, help='of denoising')
     parser.add_argument('--repeats', type=int, default=10, help='of each, in turn')
     parser.add_argument('--json', type=Path, help='file for the results')
@@ -93,7 +94,8 @@ def measure(given: argparse.Namespace, python: Path, scratch: Path) -> dict[str,
     vision = given.dtype if given.peer_vision == 'same' else 'float32'
     with _workers(python) as (ours, peer):
         shared = {'checkpoint': str(checkpoint), 'dtype': given.dtype, 'threads': threads}
-        versions = {'ours': ours.ask('load', **shared, mode=given.mode, steps=given.steps)}
+        own = {name: getattr(given, name) for name in ('mode', 'execution', 'steps')}
+        versions = {'ours': ours.ask('load', **shared, **own)}
         arch = dataclasses.asdict(info.arch)
         versions['peer'] = peer.ask('load', **shared, arch=arch, vision_dtype=vision)
         times, away, scale = _alternate(ours, peer, files, given, scratch)
@@ -116,7 +118,16 @@ def measure(given: argparse.Namespace, python: Path, scratch: Path) -> dict[str,
     }
 
 
-_SETTING = ('size', 'cameras', 'prompt_tokens', 'dtype', 'mode', 'steps', 'repeats')
+_SETTING = (
+    'size',
+    'cameras',
+    'prompt_tokens',
+    'dtype',
+    'mode',
+    'execution',
+    'steps',
+    'repeats',
+)
 
 
 @contextlib.contextmanager
@@ -185,14 +196,21 @@ def _machine() -> str:
 # -- our side of the pipe
 
 
-def _load(checkpoint: str, dtype: str, threads: int, mode: str, steps: int) -> dict[str, Any]:
+def _load(
+    checkpoint: str, dtype: str, threads: int, mode: str, execution: str, steps: int
+) -> dict[str, Any]:
     import torch
     import transformers
 
     from oxygen_ros.policy import Policy
 
     policy = Policy.from_checkpoint(
-        checkpoint, dtype=dtype, mode=mode, denoise_steps=steps, cpu_threads=threads
+        checkpoint,
+        dtype=dtype,
+        mode=mode,
+        denoise_steps=steps,
+        cpu_threads=threads,
+        execution=execution,
     )
     _held.update(policy=policy, steps=steps)
     return {'versions': {m.__name__: m.__version__ for m in (torch, transformers)}}

@@ -22,3 +22,6 @@ if "$python" -c 'import matplotlib' 2>/dev/null; then plots=(--plots "$out"); fi
 echo '== paper'
 "$python" -m oxygen_ros.bench --preset paper --size "$size" --dtype "$dtype" --device "$device" \
   --rounds "$rounds" --json "$out/paper.json" "${plots[@]}"
+
+echo '== bars'
+"$python" tools/gpu_bars.py "$out/paper.json"

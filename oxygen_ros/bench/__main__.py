@@ -11,17 +11,26 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from oxygen_ros.bench.plots import draw
 from oxygen_ros.bench.report import table
-from oxygen_ros.bench.run import record, run_arrivals, run_modes, run_sweep
-from oxygen_ros.bench.setting import DTYPES, Setting, build_model
+from oxygen_ros.bench.run import (
+    GROWTH,
+    record,
+    run_arrivals,
+    run_growth,
+    run_modes,
+    run_sweep,
+)
+from oxygen_ros.bench.setting import Setting, build_model
 from oxygen_ros.checkpoint.random_pi05 import SIZES
 from oxygen_ros.devices import find_device
+from oxygen_ros.engine.execution import NAMES
 from oxygen_ros.engine.request import MODES
+from oxygen_ros.policy import DTYPES
 from oxygen_ros.types import OxygenError
 
 # The paper's workload: 3 cameras, 10 steps, one request of 30 tokens a frame, 5 steps a frame.
@@ -29,6 +38,7 @@ PRESETS = {
     'paper': Setting(),
     'sweep': Setting(),
     'arrivals': Setting(budget='auto'),
+    'growth': Setting(),
     'tiny': Setting(size='tiny', dtype='float32', prompt_tokens=40),
 }
 
@@ -48,6 +58,9 @@ def _run(given: argparse.Namespace) -> None:
     setting = _setting(given)
     folder = None if given.plots is None else _folder(given.plots)
     out = None if given.json is None else _folder(Path(given.json).parent) / Path(given.json).name
+    if given.preset == 'growth':
+        _write(out, _growth(setting, given.rounds))
+        return
     model = build_model(setting)
     closed = setting if isinstance(setting.budget, int) else replace(setting, budget=5)
     result = run_modes(model, closed, given.modes.split(','), given.rounds, given.frames)
@@ -62,6 +75,24 @@ def _run(given: argparse.Namespace) -> None:
         timeline.write_trace(folder / 'trace.json')
         for path in draw(result, timeline, folder):
             print(f'wrote {path}')
+    _write(out, result)
+
+
+def _growth(setting: Setting, rounds: int) -> dict[str, Any]:
+    """Build a model for the largest case, run all and print a line for each."""
+    most: dict[str, Any] = {
+        name: max(GROWTH[name]) for name in ('cameras', 'prompt_tokens', 'horizon')
+    }
+    largest = replace(setting, **most)
+    cases = run_growth(build_model(largest), setting, rounds)
+    phases = [name for name in cases[0] if name != 'case']
+    lines = [('ms', *phases)]
+    lines += [(case['case'], *(f'{case[name]:.1f}' for name in phases)) for case in cases]
+    print(table(lines))
+    return {'setting': asdict(setting), 'growth': cases}
+
+
+def _write(out: Path | None, result: dict[str, Any]) -> None:
     if out is not None:
         out.write_text(json.dumps(result, indent=2) + '\n', encoding='utf-8')
 
@@ -107,13 +138,24 @@ def print_result(result: dict[str, Any]) -> None:
         print(
             f'speed-up {result["speedup"]:.2f}, ideal {result["ideal"]:.2f}, realised '
             f'{result["realised_over_ideal"]:.3f}; KV copied between frames: '
-            f'{result["kv_bytes_copied"]} bytes'
+            f'{result["kv_bytes_copied"]} bytes; compiled after ready: '
+            f'{result["captures_after_ready"]}'
         )
 
 
 def _setting(given: argparse.Namespace) -> Setting:
     setting = PRESETS[given.preset]
-    names = ('size', 'device', 'dtype', 'cameras', 'prompt_tokens', 'horizon', 'tokens', 'budget')
+    names = (
+        'size',
+        'device',
+        'dtype',
+        'execution',
+        'cameras',
+        'prompt_tokens',
+        'horizon',
+        'tokens',
+        'budget',
+    )
     chosen = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
     setting = replace(setting, **chosen)
     find_device(setting.device)
@@ -126,6 +168,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--size', choices=sorted(SIZES))
     parser.add_argument('--device')
     parser.add_argument('--dtype', choices=sorted(DTYPES))
+    parser.add_argument('--execution', choices=NAMES)
     parser.add_argument('--modes', default=','.join(MODES))
     for name in ('cameras', 'prompt-tokens', 'horizon', 'tokens', 'budget'):
         parser.add_argument(f'--{name}', type=int)

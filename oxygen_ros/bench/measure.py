@@ -80,13 +80,17 @@ class Session:
 
 
 class Phases:
-    """Times prefill, action loop and decode steps of given row counts by themselves."""
+    """Times prefill, action loop and decode steps of given row counts by themselves.
+
+    Decode steps come one after another as they do in the modes, where the first finds other data
+    in the processor's caches than the rest: T steps of one row, k of several; their mean counts.
+    """
 
     def __init__(self, engine: Engine, model: Pi05, setting: Setting, rows: Sequence[int]) -> None:
-        self._runner, self._pool, self._model = engine.runner, engine.pool, model
+        self._runner, self._model = engine.runner, model
         self._setting = setting
-        self._frame = FrameState(0, 0, make_inputs(model, setting, 0), None)
-        self._noise = torch.randn(model.spec.horizon, model.spec.action_dim)
+        noise = torch.randn(setting.horizon, model.spec.action_dim)
+        self._frame = FrameState(0, 0, make_inputs(model, setting, 0), noise)
         self.times: dict[str, list[float]] = {}
         self._steps = {count: self._plan(count) for count in rows}
 
@@ -109,18 +113,19 @@ class Phases:
     def run(self) -> None:
         """One round of every phase."""
         prefilled = self._timed('prefill', lambda: self._runner.prefill(self._frame, 0))
-        window = self._pool.window(0, prefilled.length, self._model.spec.suffix_slots)
-        steps = self._setting.denoise_steps
-        self._timed('act', lambda: self._model.act(prefilled, window, self._noise, steps).cpu())
+        self._timed('act', lambda: self._runner.act(self._frame, prefilled, 0).cpu())
         for count, plan in self._steps.items():
-            self._timed(f'decode_{count}', partial(self._runner.decode, plan))
+            repeats = self._setting.tokens if count == 1 else self._setting.steps_per_frame
+            self._timed(f'decode_{count}', partial(self._runner.decode, plan), max(repeats, 1))
 
-    def _timed(self, name: str, call: Callable[[], Result]) -> Result:
+    def _timed(self, name: str, call: Callable[[], Result], repeats: int = 1) -> Result:
         began = time.perf_counter_ns()
-        result = call()
+        for _ in range(repeats):
+            result = call()
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        self.times.setdefault(name, []).append((time.perf_counter_ns() - began) / 1e6)
+        took = (time.perf_counter_ns() - began) / 1e6 / repeats
+        self.times.setdefault(name, []).append(took)
         return result
 
 

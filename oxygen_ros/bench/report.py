@@ -32,14 +32,21 @@ def mode_numbers(samples: Samples, horizon: int) -> dict[str, Any]:
 def ideal_speedup(times: Mapping[str, float], setting: Setting) -> float:
     """What sharing and batching can give on this chip, from the phase times of the same run.
 
-    Isolated: 2 prefills, the action loop and every decode step alone. Continuous: 1 prefill, the
-    action loop and k steps of all rows. An answer's first token comes from the prefill.
+    Isolated: 2 prefills, the action loop and T decode steps alone. Continuous: 1 prefill, the
+    action loop and k steps of T / k rows. The engine does with T - 1 steps in both: an answer's
+    first token comes from the prefill and costs a language head alone.
     """
     assert isinstance(setting.budget, int)
     prefill, act = times['prefill'], times['act']
-    alone = 2 * prefill + act + (setting.tokens - 1) * times['decode_1']
+    alone = 2 * prefill + act + setting.tokens * times['decode_1']
     together = prefill + act + setting.budget * times[f'decode_{setting.rows}']
     return alone / together
+
+
+def decode_rates(times: Mapping[str, float]) -> dict[str, float]:
+    """Rows -> tokens/s of decode steps alone."""
+    rows = [name.removeprefix('decode_') for name in times if name.startswith('decode_')]
+    return {count: 1e3 * int(count) / times[f'decode_{count}'] for count in rows}
 
 
 def phase_medians(phases: Phases) -> dict[str, float]:

@@ -12,15 +12,24 @@ from tqdm import tqdm
 
 from oxygen_ros.bench.arrivals import PATTERNS, OpenLoop
 from oxygen_ros.bench.measure import Phases, Samples, Session
-from oxygen_ros.bench.report import ideal_speedup, mode_numbers, phase_medians
+from oxygen_ros.bench.report import decode_rates, ideal_speedup, mode_numbers, phase_medians
 from oxygen_ros.bench.roofline import chip_of, roofline_ms
-from oxygen_ros.bench.setting import DTYPES, Setting, build_engine
+from oxygen_ros.bench.setting import Setting, build_engine
 from oxygen_ros.bench.timeline import Timeline
+from oxygen_ros.engine.execution import choose, compilations
 from oxygen_ros.engine.request import MODES
 from oxygen_ros.models.pi05 import Pi05
+from oxygen_ros.policy import DTYPES
 from oxygen_ros.types import OxygenError
 
-PHASE_REPEATS = 3  # a phase is short beside a round of frames
+# one thing at a time, from the setting's own value down or up
+GROWTH: dict[str, tuple[int, ...]] = {
+    'cameras': (1, 2, 3),
+    'prompt_tokens': (25, 100, 200),
+    'horizon': (10, 25, 50),
+    'denoise_steps': (5, 10, 20),
+}
+GROWTH_ROWS = (1, 2, 4, 8)
 SWEEP_BUDGETS = (0, 1, 2, 5, 10, 15, 30)
 
 
@@ -32,17 +41,19 @@ def run_modes(
         raise OxygenError(f'unknown modes {", ".join(unknown)}, allowed: {", ".join(MODES)}')
     sessions = {mode: Session(model, setting, mode) for mode in modes}
     engine = build_engine(model, setting, 'continuous', 'unlimited')
-    phases = Phases(engine, model, setting, sorted({1, setting.rows}))
+    rows = {1, setting.rows, min(8, engine.pool.rows)}
+    phases = Phases(engine, model, setting, sorted(rows))
     for session in tqdm(sessions.values(), 'warm-up', disable=None):
         session.warm_up()
     phases.warm_up()
+    compiled = compilations()
     samples = {mode: Samples() for mode in modes}
     for _ in tqdm(range(rounds), 'rounds', disable=None):
-        for _ in range(PHASE_REPEATS):
-            phases.run()
+        phases.run()
         for mode, session in sessions.items():
             session.run(frames, samples[mode])
-    return _result(setting, model, sessions, samples, phases)
+    result = _result(setting, model, sessions, samples, phases)
+    return {**result, 'captures_after_ready': compilations() - compiled}
 
 
 def _result(
@@ -58,6 +69,7 @@ def _result(
         'setting': {**asdict(setting), 'rows': setting.rows, **_machine(setting)},
         'modes': numbers,
         'phases_ms': times,
+        'decode_tok_per_s': decode_rates(times),
         'chunk_ms': {mode: taken.chunk_ms for mode, taken in samples.items()},
         'kv_bytes_copied': sum(
             s.engine.stats.kv_bytes_copied_between_frames for s in sessions.values()
@@ -92,6 +104,30 @@ def run_sweep(model: Pi05, setting: Setting, frames: int) -> list[dict[str, Any]
         session.run(frames, samples)
         points.append({'budget': budget, **mode_numbers(samples, setting.horizon)})
     return points
+
+
+def run_growth(model: Pi05, setting: Setting, rounds: int) -> list[dict[str, Any]]:
+    """Phase times as one thing at a time grows, all in turn in the same run.
+
+    The model is built for the longest horizon and prefix; a case may have less of each. Captured
+    shapes have one length for all, so the layers run as they are.
+    """
+    if choose(setting.execution, model.device).captured:
+        setting = replace(setting, execution='fused')
+    cases: dict[str, Setting] = {}
+    for name, values in GROWTH.items():
+        for value in values:
+            change: dict[str, Any] = {name: value}
+            cases[f'{name} {value}'] = replace(setting, **change)
+    measured = {}
+    for name, case in tqdm(cases.items(), 'warm-up', disable=None):
+        engine = build_engine(model, replace(case, budget=4), 'continuous', 'unlimited')
+        measured[name] = Phases(engine, model, case, GROWTH_ROWS)
+        measured[name].warm_up()
+    for _ in tqdm(range(rounds), 'rounds', disable=None):
+        for phases in measured.values():
+            phases.run()
+    return [{'case': name, **phase_medians(phases)} for name, phases in measured.items()]
 
 
 def run_arrivals(

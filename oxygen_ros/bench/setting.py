@@ -14,12 +14,12 @@ from oxygen_ros.checkpoint.random_pi05 import SIZES
 from oxygen_ros.checkpoint.random_weights import RandomWeights
 from oxygen_ros.engine.budget import make_budget
 from oxygen_ros.engine.engine import Engine
+from oxygen_ros.engine.execution import choose
 from oxygen_ros.engine.request import Limits
 from oxygen_ros.models.pi05 import Pi05, Pi05Options
+from oxygen_ros.policy import DTYPES
 from oxygen_ros.processing.pi05 import Pi05Inputs
 from oxygen_ros.types import OxygenError
-
-DTYPES = {'float32': torch.float32, 'bfloat16': torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Setting:
     size: str = 'tiny'
     device: str = 'cpu'
     dtype: str = 'bfloat16'
+    execution: str = 'auto'
     cameras: int = 3
     prompt_tokens: int = 200
     horizon: int = 10
@@ -39,8 +40,12 @@ class Setting:
     @property
     def rows(self) -> int:
         """Language rows at steady state: requests of T tokens, k steps per frame each."""
-        steps = self.budget if isinstance(self.budget, int) else 1
-        return -(-self.tokens // max(steps, 1))
+        return -(-self.tokens // max(self.steps_per_frame, 1))
+
+    @property
+    def steps_per_frame(self) -> int:
+        """k, 1 where the budget is no number."""
+        return self.budget if isinstance(self.budget, int) else 1
 
 
 def build_model(setting: Setting) -> Pi05:
@@ -72,7 +77,14 @@ def build_engine(
     """
     limits = Limits(max(setting.rows, 1) + 1, 64, 0, longest * max(setting.tokens, 1))
     return Engine(
-        model, mode, make_budget(budget), limits, setting.denoise_steps, 2**40, time.monotonic_ns
+        model,
+        mode,
+        make_budget(budget),
+        limits,
+        setting.denoise_steps,
+        2**40,
+        time.monotonic_ns,
+        choose(setting.execution, model.device),
     )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from oxygen_ros.bench.setting import DTYPES, Setting
+from oxygen_ros.bench.setting import Setting
 from oxygen_ros.checkpoint import load_into
 from oxygen_ros.checkpoint.random_xiaomi_robotics_0 import XiaomiWeights, random_layout
 from oxygen_ros.models.xiaomi_robotics_0 import XiaomiRobotics0
+from oxygen_ros.policy import DTYPES
 from oxygen_ros.processing.xiaomi_robotics_0 import XiaomiInputs
 
 # Patches of a camera in height and width: 640 x 480, and 96 x 64 for the tiny one.

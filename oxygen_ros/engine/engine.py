@@ -13,6 +13,8 @@ import numpy as np
 import torch
 
 from oxygen_ros.engine.budget import Budget
+from oxygen_ros.engine.execution import EAGER, Execution
+from oxygen_ros.engine.fixed_runner import FixedRunner
 from oxygen_ros.engine.kv_ledger import KVLedger
 from oxygen_ros.engine.kv_pool import KVPool
 from oxygen_ros.engine.kv_size import kv_size
@@ -60,6 +62,7 @@ class Engine:
     """Frames and requests in, normalised actions and token ids out. One thread calls it.
 
     clock: nanoseconds that stamp outputs and judge deadlines (ROS time, bag time, ...).
+    execution: how the model is run; raises what a capture raises.
     """
 
     def __init__(
@@ -71,13 +74,16 @@ class Engine:
         denoise_steps: int,
         max_kv_bytes: int,
         clock: Callable[[], int],
+        execution: Execution = EAGER,
     ) -> None:
         size = kv_size(model.spec, limits, model.dtype.itemsize)
         size.check(max_kv_bytes)
         self.model = model
         self.ledger = KVLedger(size.rows, size.capacity, size.slot_bytes)
         self.pool = KVPool(model.spec, size.rows, size.capacity, model.device, model.dtype)
-        self.runner = Runner(model, self.pool, denoise_steps)
+        execution.apply(model)
+        runner = FixedRunner if execution.captured else Runner
+        self.runner = runner(model, self.pool, denoise_steps)
         self.scheduler = Scheduler(_mode(mode), limits, budget, self.ledger)
         self._clock = clock
         self._outbox: list[Output] = []

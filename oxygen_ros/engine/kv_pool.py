@@ -6,7 +6,7 @@ import torch
 
 from oxygen_ros.engine.kv_size import slot_bytes
 from oxygen_ros.models.base import ModelSpec
-from oxygen_ros.models.kv import KVWindow
+from oxygen_ros.models.kv import KVWindow, NewRow, StagedRow
 
 
 class KVPool:
@@ -21,7 +21,7 @@ class KVPool:
         self, spec: ModelSpec, rows: int, capacity: int, device: torch.device, dtype: torch.dtype
     ) -> None:
         shape = (rows, spec.kv_heads, capacity + 1, spec.head_dim)
-        self.capacity = capacity
+        self.rows, self.capacity = rows, capacity
         self.slot_bytes = slot_bytes(spec, dtype.itemsize)
         self.keys = [torch.zeros(shape, device=device, dtype=dtype) for _ in range(spec.layers)]
         self.values = [torch.zeros_like(key) for key in self.keys]
@@ -34,16 +34,24 @@ class KVPool:
         """One row: writes slots start .. start + tokens, reads all up to there."""
         assert start + tokens <= self.capacity, f'{start} + {tokens} slots of {self.capacity}'
         if start == 0:
-            self._renew(row)
+            self.renew(row)
         return KVWindow(self.keys, self.values, slice(row, row + 1), start + tokens, start=start)
 
     def batch_window(self, rows: int, slots: torch.Tensor, length: int) -> KVWindow:
         """Rows 0 .. rows: writes slots [rows, n], reads the first `length` slots of each."""
         return KVWindow(self.keys, self.values, slice(0, rows), length, slots=slots)
 
+    def new_row(self, row: torch.Tensor) -> NewRow:
+        """A row that a tensor names [1], for a prefix of fixed shape; renew() it first."""
+        return NewRow(self.keys, self.values, row)
+
+    def staged_row(self, row: torch.Tensor, start: torch.Tensor, tokens: int) -> StagedRow:
+        """The whole row that a tensor names [1], for an action head that writes behind `start`."""
+        return StagedRow(self.keys, self.values, row, start, self.capacity, tokens)
+
     def fork(self, source: int, target: int, tokens: int, same_frame: bool) -> None:
         """Write a frame's prefix a second time; a copy for another frame is counted apart."""
-        self._renew(target)
+        self.renew(target)
         for tensor in [*self.keys, *self.values]:
             tensor[target, :, :tokens] = tensor[source, :, :tokens]
         moved = tokens * self.slot_bytes
@@ -62,7 +70,8 @@ class KVPool:
         self._clear(row, start)
         self._tainted.add(row)
 
-    def _renew(self, row: int) -> None:
+    def renew(self, row: int) -> None:
+        """Clear what a failed forward may have left in a row."""
         if row in self._tainted:
             self._clear(row, 0)
             self._tainted.remove(row)

@@ -8,7 +8,7 @@ import torch
 
 from oxygen_ros.engine.kv_pool import KVPool
 from oxygen_ros.engine.request import FrameState
-from oxygen_ros.engine.sampler import Sampler
+from oxygen_ros.engine.sampler import Best, Sampler
 from oxygen_ros.engine.scheduler import Admit, Decode, Serve
 from oxygen_ros.models.base import Prefilled, VLAModel
 
@@ -36,10 +36,7 @@ class Runner:
     def serve(self, plan: Serve) -> torch.Tensor:
         """Prefill the frame, run its action task -> [H, A] float32 on the CPU."""
         prefilled = self.prefill(plan.frame, plan.row)
-        window = self.pool.window(plan.row, prefilled.length, self.model.spec.suffix_slots)
-        frame = plan.frame
-        actions = self.model.act(prefilled, window, frame.noise, self.denoise_steps, frame.guide)
-        return actions.cpu()
+        return self.act(plan.frame, prefilled, plan.row).cpu()
 
     @torch.no_grad()
     def admit(self, plan: Admit) -> Admitted:
@@ -53,7 +50,8 @@ class Runner:
         hidden = prefilled.last_hidden[None]
         if request.prompt_tokens:
             hidden = self._extend_one(plan.row, prefilled, request.prompt_tokens)
-        (token,) = self.sampler.sample(self.model.logits(hidden), [request.request])
+        logits = self.model.logits(hidden)
+        (token,) = self.sampler.sample(logits, logits.max(dim=-1), [request.request])
         return Admitted(prefilled.length, prefilled.position_offset, token)
 
     @torch.no_grad()
@@ -67,10 +65,9 @@ class Runner:
         for row, request in zip(rows, requests, strict=True):
             slots[row], offsets[row] = request.length, request.position_offset
             words[row] = request.tokens[-1]
-        inputs = torch.tensor([slots, offsets, words], device=self.model.device)[..., None]
-        hidden = self._extend(inputs[2], inputs[0], inputs[1], length)
-        logits = self.model.logits(hidden[rows, -1])
-        return self.sampler.sample(logits, [request.request for request in requests])
+        inputs = torch.tensor([slots, offsets, words])[..., None]
+        logits, best = self._logits(rows, inputs, length)
+        return self.sampler.sample(logits, best, [request.request for request in requests])
 
     def prefill(self, frame: FrameState, row: int) -> Prefilled:
         """Compute a frame's prefix into a row; without gradients."""
@@ -79,24 +76,37 @@ class Runner:
         self.prefills += 1
         return frame.prefilled
 
+    def act(self, frame: FrameState, prefilled: Prefilled, row: int) -> torch.Tensor:
+        """Actions [H, A] of a frame that is prefilled in this row; without gradients."""
+        window = self.pool.window(row, prefilled.length, self.model.spec.suffix_slots)
+        return self.model.act(prefilled, window, frame.noise, self.denoise_steps, frame.guide)
+
+    def _logits(
+        self, rows: list[int], inputs: torch.Tensor, length: int
+    ) -> tuple[torch.Tensor, Best]:
+        """One step over rows 0 .. width -> logits [B, V] of `rows`, and the best of each.
+
+        inputs: slots, position offsets and words, int64 [3, width, 1] on the CPU. length: slots
+        that the longest of the rows has with its new word.
+        """
+        slots, offsets, words = inputs.to(self.model.device)
+        window = self.pool.batch_window(len(words), slots, length)
+        mask = causal_mask(slots, length)
+        hidden = self.model.extend(words, slots + offsets, mask, window)
+        logits = self.model.logits(hidden[rows, -1])
+        return logits, logits.max(dim=-1)
+
     def _extend_one(self, row: int, prefilled: Prefilled, tokens: list[int]) -> torch.Tensor:
         """Prompt words behind one row's prefix -> hidden [1, W] of the last of them."""
         start, count = prefilled.length, len(tokens)
         words = torch.tensor([tokens], device=self.model.device)
         slots = torch.arange(start, start + count, device=self.model.device)[None]
         window = self.pool.window(row, start, count)
-        mask = _causal(slots, start + count)
+        mask = causal_mask(slots, start + count)
         positions = slots + prefilled.position_offset
         return self.model.extend(words, positions, mask, window)[:, -1]
 
-    def _extend(
-        self, words: torch.Tensor, slots: torch.Tensor, offsets: torch.Tensor, length: int
-    ) -> torch.Tensor:
-        """Words [B, n] into slots [B, n] of rows 0 .. B -> hidden [B, n, W]."""
-        window = self.pool.batch_window(len(words), slots, length)
-        return self.model.extend(words, slots + offsets, _causal(slots, length), window)
 
-
-def _causal(slots: torch.Tensor, length: int) -> torch.Tensor:
+def causal_mask(slots: torch.Tensor, length: int) -> torch.Tensor:
     """Queries in slots [B, n] see the slots up to their own -> bool [B, 1, n, length]."""
     return torch.arange(length, device=slots.device) <= slots[:, None, :, None]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 
 from oxygen_ros.types import LanguageRequest
+
+Best = tuple[torch.Tensor, torch.Tensor]  # of each row: its largest logit, and the token's id
 
 
 class Sampler:
@@ -16,14 +19,17 @@ class Sampler:
         self._generators: dict[str, torch.Generator] = {}
 
     def sample(
-        self, logits: torch.Tensor, requests: Sequence[LanguageRequest]
+        self, logits: torch.Tensor, best: Best, requests: Sequence[LanguageRequest]
     ) -> list[int | None]:
-        """Logits [B, V] of B requests -> their next tokens; None where a row is not finite."""
-        best, greedy = logits.max(dim=-1)  # a NaN anywhere in the row becomes its maximum
-        tokens: list[int | None] = greedy.tolist()
-        finite = torch.isfinite(best).tolist()
+        """Logits [B, V] of B requests, best: their maxima -> the next tokens.
+
+        None where a row is not finite: a NaN anywhere in it is its maximum.
+        """
+        # In float64 both fit into one transfer; ids are exact.
+        largest, greedy = torch.stack([value.double() for value in best]).tolist()
+        tokens: list[int | None] = [int(token) for token in greedy]
         for index, request in enumerate(requests):
-            if not finite[index]:
+            if not math.isfinite(largest[index]):
                 tokens[index] = None
             elif request.temperature > 0.0:
                 tokens[index] = self._draw(logits[index], request)

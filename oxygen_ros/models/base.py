@@ -6,12 +6,12 @@ Letters: B rows, n tokens, S prefix tokens, H horizon, A padded action dimension
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
 from oxygen_ros.models.guidance import Guide
-from oxygen_ros.models.kv import KVWindow
+from oxygen_ros.models.kv import KVWindow, PoolCache
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,9 @@ class Prefilled:
     position_offset: int
     last_hidden: torch.Tensor
     extras: dict[str, Any] = field(default_factory=dict)
+
+
+FixedInputs = tuple[torch.Tensor, ...]  # one frame's inputs, padded to a shape that recurs
 
 
 class VLAModel(Protocol):
@@ -92,4 +95,42 @@ class VLAModel(Protocol):
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden [B, W] -> logits [B, V] in float32."""
+        ...
+
+
+@runtime_checkable
+class FastLayers(Protocol):
+    """A family whose layers can be run in other ways that give the same numbers up to rounding."""
+
+    def use_layers(self, kind: str) -> None:
+        """'plain' is the reference, 'fused' has fewer kernels, 'compiled' compiles these."""
+        ...
+
+
+@runtime_checkable
+class FixedShapes(Protocol):
+    """A family whose prefix fits into a few shapes, so that it can be captured once for ever.
+
+    Here the number of valid tokens, `length`, is data: a tensor [1]. Slot and position of a token
+    are the same.
+    """
+
+    def fixed_shapes(self) -> list[FixedInputs]:
+        """Blank inputs of every shape that fixed_inputs() may give."""
+        ...
+
+    def fixed_inputs(self, inputs: Any) -> FixedInputs:
+        """A frame's inputs, padded; on the CPU."""
+        ...
+
+    def prefill_fixed(
+        self, inputs: FixedInputs, length: torch.Tensor, kv: PoolCache
+    ) -> torch.Tensor:
+        """Inputs on the device, their valid tokens -> last_hidden [W], as Prefilled has it."""
+        ...
+
+    def act_fixed(
+        self, length: torch.Tensor, kv: PoolCache, noise: torch.Tensor, steps: int
+    ) -> torch.Tensor:
+        """As act() without a guide; queries may read what `kv.mask` says."""
         ...

@@ -6,7 +6,7 @@ own modules; the expert's layers hold transformers' attention and MLP between ad
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,16 +14,18 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import GemmaConfig, GemmaModel, SiglipVisionConfig, SiglipVisionModel
-from transformers.models.gemma.modeling_gemma import apply_rotary_pos_emb
 
 from oxygen_ros.checkpoint.arch import Pi05Arch
-from oxygen_ros.models.base import ModelSpec, Prefilled
+from oxygen_ros.models.base import FixedInputs, ModelSpec, Prefilled
 from oxygen_ros.models.guidance import Guide, guided_velocity
-from oxygen_ros.models.kv import ATTENTION, KVWindow, PrefixView
-from oxygen_ros.models.pi05_expert import CACHE, Expert, Modulation, flow_times, time_embedding
+from oxygen_ros.models.kv import ATTENTION, KVWindow, PoolCache
+from oxygen_ros.models.pi05_expert import Expert, Modulation, flow_times, time_embedding
+from oxygen_ros.models.pi05_fused import FusedLayers
+from oxygen_ros.models.pi05_layers import Layers, PlainLayers
 from oxygen_ros.processing.pi05 import Pi05Inputs
 
 _EOS = 1  # PaliGemma's <eos>
+_PROMPT_STEP = 32  # fixed shapes pad a prompt by less than this
 # checkpoint name -> module name, longest prefix first
 KEYS = {
     'paligemma_with_expert.paligemma.model.language_model.': 'lm.',
@@ -73,6 +75,9 @@ class Pi05(nn.Module):
         self._restore_buffers(lm_config)
         self.requires_grad_(False).eval()
         self._modulations: dict[int, list[tuple[Modulation, ...]]] = {}
+        self._plain = PlainLayers(self.vision, self.lm, self.expert)
+        self._kinds: dict[str, Any] = {'plain': self._plain}
+        self._layers: Layers = self._plain
 
     def _restore_buffers(self, config: GemmaConfig) -> None:
         """Buffers that no checkpoint holds: to_empty() left them undefined."""
@@ -102,62 +107,77 @@ class Pi05(nn.Module):
             self.tie_head()
         return self.lm_head.weight is self.lm.embed_tokens.weight
 
+    def use_layers(self, kind: str) -> None:
+        """Run 'plain', 'fused' or 'compiled' layers from now on; weights stay what they are."""
+        if kind not in self._kinds:
+            if 'fused' not in self._kinds:
+                self._kinds['fused'] = FusedLayers(self.vision, self.lm, self.expert)
+            if kind == 'compiled':
+                self._kinds[kind] = self._kinds['fused'].compiled()
+        self._layers = self._kinds[kind]
+
     # -- prefix
 
     def prefix_length(self, inputs: Pi05Inputs) -> int:
         """Image tokens of the cameras that are there, and the prompt; nothing is padded."""
         return len(inputs.pixel_values) * self.arch.tokens_per_camera + len(inputs.token_ids)
 
-    def prefill(self, inputs: Pi05Inputs, kv: KVWindow) -> Prefilled:
+    def prefill(self, inputs: Pi05Inputs, kv: PoolCache) -> Prefilled:
         """Images and prompt as one bidirectional block, or the prompt causally behind it."""
-        images = self.embed_images(inputs.pixel_values.to(self.device, self.dtype))
-        words = self.lm.embed_tokens(inputs.token_ids.to(self.device))
-        embedded = torch.cat([images, words])[None]  # [1, S, W]
-        length = embedded.shape[1]
-        mask = None
-        if self.options.causal_prompt:
-            slots = torch.arange(length, device=self.device)
-            seen = slots[None] <= slots[:, None]
-            seen[: len(images), : len(images)] = True
-            mask = seen[None, None]
-        positions = torch.arange(length, device=self.device)[None]
-        rope = self.lm.rotary_emb(embedded, position_ids=positions)
-        hidden = self._layers(self.lm.layers[:-1], embedded, rope, mask, kv)
-        return Prefilled(length, 0, self.lm.norm(self._last_of_prefix(hidden, rope, kv)[0, 0]))
+        length = self.prefix_length(inputs)
+        pixels = inputs.pixel_values.to(self.device, self.dtype)
+        last = torch.tensor([length - 1], device=self.device)
+        hidden = self._prefix(pixels, inputs.token_ids.to(self.device), last, None, kv)
+        return Prefilled(length, 0, hidden)
+
+    def fixed_shapes(self) -> list[FixedInputs]:
+        """Every number of cameras with prompts of 32, 64, ... tokens and of the longest."""
+        longest, side = self.options.max_prompt_tokens, self.arch.image_size
+        prompts = [*range(_PROMPT_STEP, longest, _PROMPT_STEP), longest]
+        cameras = range(1, self.options.max_cameras + 1)
+        return [
+            (torch.zeros(count, 3, side, side), torch.zeros(n, dtype=torch.int64))
+            for count in cameras
+            for n in prompts
+        ]
+
+    def fixed_inputs(self, inputs: Pi05Inputs) -> FixedInputs:
+        """The prompt padded to the next of these lengths."""
+        length, longest = len(inputs.token_ids), self.options.max_prompt_tokens
+        padded = min(-(-length // _PROMPT_STEP) * _PROMPT_STEP, longest)
+        words = nn.functional.pad(inputs.token_ids, (0, padded - length))
+        return inputs.pixel_values, words
+
+    def prefill_fixed(
+        self, inputs: FixedInputs, length: torch.Tensor, kv: PoolCache
+    ) -> torch.Tensor:
+        """Padding lies behind the prompt, where nobody reads it."""
+        pixels, words = inputs
+        total = len(pixels) * self.arch.tokens_per_camera + len(words)
+        mask = torch.arange(total, device=self.device) < length
+        return self._prefix(pixels.to(self.dtype), words, length - 1, mask[None, None, None], kv)
 
     def embed_images(self, pixels: torch.Tensor) -> torch.Tensor:
         """Pixels [cameras, 3, h, w] in [-1, 1] -> [cameras * tokens, W], all in one forward."""
-        features = self.vision(pixel_values=pixels).last_hidden_state
-        return self.projector(features).flatten(0, 1)
+        return self.projector(self._layers.see(pixels)).flatten(0, 1)
 
-    def _layers(
+    def _prefix(
         self,
-        layers: Iterable[nn.Module],
-        hidden: torch.Tensor,
-        rope: tuple[torch.Tensor, torch.Tensor],
+        pixels: torch.Tensor,
+        token_ids: torch.Tensor,
+        last: torch.Tensor,
         mask: torch.Tensor | None,
-        kv: KVWindow,
+        kv: PoolCache,
     ) -> torch.Tensor:
-        for layer in layers:
-            hidden = layer(hidden, attention_mask=mask, position_embeddings=rope, **{CACHE: kv})
-        return hidden
-
-    def _last_of_prefix(
-        self, hidden: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor], kv: KVWindow
-    ) -> torch.Tensor:
-        """The last layer on a prefix [1, S, W] -> [1, 1, W] of its last token.
-
-        Of all other tokens only keys and values are read, so only these are computed.
-        """
-        layer, (cos, sin), before = self.lm.layers[-1], rope, hidden.shape[1] - 1
-        attention, normed = layer.self_attn, layer.input_layernorm(hidden[:, :before])
-        heads = (1, before, self.arch.kv_heads, self.arch.head_dim)
-        keys = attention.k_proj(normed).view(heads).transpose(1, 2)
-        values = attention.v_proj(normed).view(heads).transpose(1, 2)
-        _, keys = apply_rotary_pos_emb(keys, keys, cos[:, :before], sin[:, :before])
-        kv.update(keys, values, attention.layer_idx)
-        rope = (cos[:, before:], sin[:, before:])
-        return self._layers([layer], hidden[:, before:], rope, None, kv.starting_at(before))
+        """-> [W] of the token number `last`, a tensor [1], after the final norm."""
+        images = self.embed_images(pixels)
+        embedded = torch.cat([images, self.lm.embed_tokens(token_ids)])[None]  # [1, S, W]
+        slots = torch.arange(embedded.shape[1], device=self.device)
+        if self.options.causal_prompt:
+            seen = (slots[None] <= slots[:, None]) | (slots < len(images))
+            mask = seen[None, None] if mask is None else mask & seen
+        rope = self.lm.rotary_emb(embedded, position_ids=slots[None])
+        return self.lm.norm(self._layers.prefix(embedded, rope, mask, kv, last)[0, 0])
 
     # -- language
 
@@ -167,7 +187,7 @@ class Pi05(nn.Module):
         """Tokens [B, n] behind what the window's rows hold -> hidden [B, n, W]."""
         embedded = self.lm.embed_tokens(tokens)
         rope = self.lm.rotary_emb(embedded, position_ids=positions)
-        return self.lm.norm(self._layers(self.lm.layers, embedded, rope, mask, kv))
+        return self.lm.norm(self._layers.extend(embedded, rope, mask, kv))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden [B, W] -> logits [B, V] in float32."""
@@ -178,24 +198,45 @@ class Pi05(nn.Module):
     def act(
         self,
         prefilled: Prefilled,
-        kv: KVWindow,
+        kv: PoolCache,
         noise: torch.Tensor,
         steps: int,
         guide: Guide | None = None,
     ) -> torch.Tensor:
         """Euler steps from noise at t = 1 to actions at t = 0, [H, A] in float32."""
-        horizon = len(noise)
-        first = prefilled.length + prefilled.position_offset
-        positions = torch.arange(first, first + horizon, device=self.device)[None]
+        first = torch.tensor([prefilled.length + prefilled.position_offset], device=self.device)
+        return self._denoise(first, kv, noise, steps, guide)
+
+    def act_fixed(
+        self, length: torch.Tensor, kv: PoolCache, noise: torch.Tensor, steps: int
+    ) -> torch.Tensor:
+        """See FixedShapes."""
+        return self._denoise(length, kv, noise, steps, None)
+
+    def _denoise(
+        self,
+        first: torch.Tensor,
+        kv: PoolCache,
+        noise: torch.Tensor,
+        steps: int,
+        guide: Guide | None,
+    ) -> torch.Tensor:
+        """first: position of the first action, a tensor [1]."""
+        positions = (first + torch.arange(len(noise), device=self.device))[None]
         actions = noise.to(self.device, torch.float32)[None]
         rope = self.lm.rotary_emb(actions.to(self.dtype), position_ids=positions)
         times = flow_times(steps, self.options.time_rule).tolist()
         for time, modulations in zip(times, self._modulation(steps), strict=True):
             if guide is None:
-                velocity = self._velocity(actions, modulations, rope, kv)
+                velocity = self._velocity(actions, modulations, rope, kv, self._layers)
             else:
+                assert isinstance(kv, KVWindow)
                 flow = partial(
-                    self._velocity, modulations=modulations, rope=rope, kv=kv.concatenating()
+                    self._velocity,
+                    modulations=modulations,
+                    rope=rope,
+                    kv=kv.concatenating(),
+                    layers=self._plain,
                 )
                 velocity = guided_velocity(flow, actions, time, guide.to(self.device))
             actions = actions - velocity / steps
@@ -206,13 +247,11 @@ class Pi05(nn.Module):
         actions: torch.Tensor,
         modulations: Sequence[Modulation],
         rope: tuple[torch.Tensor, torch.Tensor],
-        kv: KVWindow | PrefixView,
+        kv: PoolCache,
+        layers: Layers,
     ) -> torch.Tensor:
         """One forward of the expert: noisy actions [1, H, A] -> velocity [1, H, A], float32."""
-        hidden = self.action_in_proj(actions.to(self.dtype))
-        for index, layer in enumerate(self.expert.layers):
-            pair = (modulations[2 * index], modulations[2 * index + 1])
-            hidden = layer(hidden, pair, rope, kv)
+        hidden = layers.expert(self.action_in_proj(actions.to(self.dtype)), modulations, rope, kv)
         hidden = self.expert.norm(hidden, modulations[-1])
         return self.action_out_proj(hidden).float()
 

@@ -13,7 +13,7 @@ from torch import nn
 from transformers import GemmaConfig
 from transformers.models.gemma.modeling_gemma import GemmaAttention, GemmaMLP
 
-from oxygen_ros.models.kv import KVWindow, PrefixView
+from oxygen_ros.models.kv import PoolCache
 
 # transformers renamed the argument after 5.17
 CACHE = (
@@ -62,12 +62,14 @@ class ExpertLayer(nn.Module):
         hidden: torch.Tensor,
         modulations: tuple[Modulation, Modulation],
         rope: tuple[torch.Tensor, torch.Tensor],
-        kv: KVWindow | PrefixView,
+        kv: PoolCache,
     ) -> torch.Tensor:
         """Hidden [B, H, W] -> the same; all H tokens see the prefix and each other."""
         (*_, attention_gate), (*_, mlp_gate) = modulations
         normed = self.input_layernorm(hidden, modulations[0])
-        mixed, _ = self.self_attn(normed, position_embeddings=rope, **{CACHE: kv})
+        mixed, _ = self.self_attn(
+            normed, attention_mask=kv.mask, position_embeddings=rope, **{CACHE: kv}
+        )
         hidden = hidden + mixed * attention_gate
         normed = self.post_attention_layernorm(hidden, modulations[1])
         return hidden + self.mlp(normed) * mlp_gate

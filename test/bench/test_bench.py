@@ -39,11 +39,25 @@ def test_the_speed_up_follows_from_the_numbers_beside_it(result):
     modes, times = found['modes'], found['phases_ms']
     speedup = modes['isolated']['frame_ms'] / modes['continuous']['frame_ms']
     assert found['speedup'] == pytest.approx(speedup)
-    alone = 2 * times['prefill'] + times['act'] + 9 * times['decode_1']
+    alone = 2 * times['prefill'] + times['act'] + 10 * times['decode_1']
     together = times['prefill'] + times['act'] + 5 * times['decode_2']
     assert found['ideal'] == pytest.approx(alone / together)
     assert found['realised_over_ideal'] == pytest.approx(found['speedup'] / found['ideal'])
+    assert found['captures_after_ready'] == 0
+    rates = found['decode_tok_per_s']
+    assert rates['2'] == pytest.approx(2e3 / times['decode_2'])
     assert f'speed-up {found["speedup"]:.2f}' in printed and 'setting: size tiny' in printed
+
+
+def test_growth_times_every_case(capsys, tmp_path):
+    out = tmp_path / 'growth.json'
+    assert main(['--preset', 'growth', *TINY, '--rounds', '1', '--json', str(out)]) == 0
+    cases = {case.pop('case'): case for case in json.loads(out.read_text())['growth']}
+    assert {'cameras 1', 'cameras 3', 'horizon 50', 'denoise_steps 20'} <= set(cases)
+    for times in cases.values():
+        assert set(times) == {'prefill', 'act', 'decode_1', 'decode_2', 'decode_4', 'decode_8'}
+        assert min(times.values()) > 0
+    assert 'prompt_tokens 200' in capsys.readouterr().out
 
 
 def test_every_pattern_of_arrivals_is_answered(result):

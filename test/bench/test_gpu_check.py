@@ -19,6 +19,9 @@ def test_gpu_check_on_a_cpu(tmp_path):
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     parity = json.loads((tmp_path / 'out' / 'parity.json').read_text())
-    assert parity['golden_actions_max_abs'] < 1e-4
-    assert parity['modes_bit_equal'] and parity['words_equal_alone']
+    for way in ('eager', 'fused', 'compiled', 'graphs'):
+        assert parity[way]['ran_as'] == way
+        assert parity[way]['golden_actions_max_abs'] < 1e-4
+        assert parity[way]['modes_bit_equal'] and parity[way]['words_equal_alone']
+    assert 'realised of the ideal' in ran.stdout
     assert json.loads((tmp_path / 'out' / 'paper.json').read_text())['setting']['device'] == 'cpu'

@@ -40,14 +40,20 @@ def observation(about, inputs, letter):
     )
 
 
-@pytest.fixture(scope='module')
-def lerobot():
-    return Policy.from_checkpoint(GOLDEN / 'pi05_lerobot' / 'checkpoint')
+@pytest.fixture(scope='module', params=['eager', 'fused', 'graphs'])
+def execution(request):
+    return request.param
 
 
 @pytest.fixture(scope='module')
-def openpi():
-    return Policy.from_checkpoint(GOLDEN / 'pi05_openpi_format' / 'checkpoint')
+def lerobot(execution):
+    return Policy.from_checkpoint(GOLDEN / 'pi05_lerobot' / 'checkpoint', execution=execution)
+
+
+@pytest.fixture(scope='module')
+def openpi(execution):
+    folder = GOLDEN / 'pi05_openpi_format' / 'checkpoint'
+    return Policy.from_checkpoint(folder, execution=execution)
 
 
 def normalised(policy, inputs, noise):
@@ -133,7 +139,7 @@ def test_both_layouts_hold_the_same_weights_bit_for_bit(tmp_path):
 
 
 @pytest.fixture(scope='module')
-def by_layout(tmp_path_factory):
+def by_layout(tmp_path_factory, execution):
     """Prompt layout -> policy of the LeRobot weights that never stops at <eos>."""
     policies = {}
     for layout in ('bidirectional', 'causal'):
@@ -141,7 +147,7 @@ def by_layout(tmp_path_factory):
         shutil.copytree(GOLDEN / 'pi05_lerobot' / 'checkpoint', folder)
         options = json.loads((folder / 'oxygen.json').read_text())
         (folder / 'oxygen.json').write_text(json.dumps({**options, 'prompt_layout': layout}))
-        policy = Policy.from_checkpoint(folder)
+        policy = Policy.from_checkpoint(folder, execution=execution)
         model = policy.engine.model
         model.spec = dataclasses.replace(model.spec, eos_ids=frozenset())
         policies[layout] = policy

@@ -1,0 +1,109 @@
+"""Ways to run a model: the same numbers, nothing captured after ready, an honest fallback."""
+
+import dataclasses
+import logging
+
+import numpy as np
+import pytest
+import torch
+from test_pi05_golden import GOLDEN, case, normalised, observation
+
+from oxygen_ros.engine import execution
+from oxygen_ros.models.pi05 import Pi05
+from oxygen_ros.policy import Policy
+from oxygen_ros.types import LanguageRequest, OxygenError
+
+CHECKPOINT = GOLDEN / 'pi05_lerobot' / 'checkpoint'
+
+
+def load(way, **options):
+    return Policy.from_checkpoint(CHECKPOINT, execution=way, **options)
+
+
+@pytest.fixture(scope='module')
+def compiled():
+    return load('compiled')
+
+
+@pytest.mark.parametrize('letter', 'abcd')
+def test_compiled_layers_meet_the_golden_actions(compiled, letter):
+    about, inputs, expected = case('pi05_lerobot')
+    frame = compiled._processor.frame(observation(about, inputs, letter))
+    actions = normalised(compiled, frame, inputs[f'{letter}.noise'][0])
+    wanted = expected[f'{letter}.actions_normalized_padded'][0]
+    np.testing.assert_allclose(actions, wanted, rtol=0, atol=1e-5)
+
+
+def test_nothing_is_compiled_once_a_policy_is_ready(compiled):
+    """One, two and three cameras, prompts of several lengths, answers alone and together."""
+    assert compiled.stats.execution == 'compiled'
+    about, inputs, _ = case('pi05_lerobot')
+    before = execution.compilations()
+    assert before > 0, 'the fixture compiled something'
+    seen = observation(about, inputs, 'd')
+    for count, words in ((1, 'go'), (2, 'go on'), (3, 'go on and on'), (3, 'stop')):
+        images = dict(list(seen.images.items())[:count])
+        frame = dataclasses.replace(seen, images=images, instruction=words)
+        request = LanguageRequest(f'{count} {words}', prompt=words, max_tokens=4)
+        compiled.act(frame, requests=[request])
+    assert [delta.final for delta in compiled.stream()].count(True) == 4
+    assert compiled.stats.captures_after_ready == 0
+
+
+def test_fixed_shapes_are_all_captured_before_the_first_frame():
+    policy = load('graphs')
+    captured = len(policy.engine.runner.captures)
+    about, inputs, _ = case('pi05_lerobot')
+    for letter in 'abcd':
+        policy.act(observation(about, inputs, letter), requests=[LanguageRequest(letter)])
+    assert any(delta.token_id >= 0 for delta in policy.stream())
+    assert len(policy.engine.runner.captures) == captured
+
+
+def test_a_row_that_was_poisoned_is_clean_for_its_next_frame():
+    """Fixed shapes read whole rows: what a failed frame left there must not reach another."""
+    policy = load('graphs')
+    about, inputs, _ = case('pi05_lerobot')
+    seen, noise = observation(about, inputs, 'a'), inputs['a.noise'][0]
+    clean = policy.act(seen, noise).actions
+    with pytest.raises(OxygenError, match='not finite'):
+        policy.act(seen, np.full_like(noise, np.nan))
+    np.testing.assert_array_equal(policy.act(seen, noise).actions, clean)
+
+
+def test_a_way_that_fails_falls_back_to_eager_and_says_so(monkeypatch, caplog):
+    plain = Pi05.use_layers
+
+    def broken(model, kind):
+        if kind == 'compiled':
+            raise RuntimeError('no C++ compiler')
+        plain(model, kind)
+
+    monkeypatch.setattr(Pi05, 'use_layers', broken)
+    with caplog.at_level(logging.WARNING):
+        policy = load('compiled')
+    assert policy.stats.execution == 'eager, because compiled failed: no C++ compiler'
+    assert 'no C++ compiler' in caplog.text
+    about, inputs, expected = case('pi05_lerobot')
+    chunk = policy.act(observation(about, inputs, 'a'), inputs['a.noise'][0])
+    np.testing.assert_allclose(chunk.actions, expected['a.actions_robot'][0], rtol=1e-5, atol=1e-6)
+
+
+def test_an_unknown_way_is_refused():
+    with pytest.raises(OxygenError, match='allowed are auto, eager, fused, compiled, graphs'):
+        load('turbo')
+
+
+def test_auto_is_graphs_on_a_gpu():
+    assert execution.choose('auto', torch.device('cuda')).name == 'graphs'
+    assert execution.choose('auto', torch.device('cpu')).name == 'fused'
+
+
+def test_fused_layers_share_the_weights():
+    """No second copy in memory: a change of a weight reaches the fused layers."""
+    policy = load('fused')
+    about, inputs, _ = case('pi05_lerobot')
+    seen, noise = observation(about, inputs, 'a'), inputs['a.noise'][0]
+    before = policy.act(seen, noise).actions
+    policy.engine.model.lm.layers[0].self_attn.k_proj.weight.mul_(2.0)
+    assert not np.array_equal(policy.act(seen, noise).actions, before)
