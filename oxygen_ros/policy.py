@@ -122,8 +122,8 @@ class Policy:
         family = load(checkpoint, find_device(options.device), DTYPES[options.dtype], progress)
         self._processor = family.processor
         self._clock = clock
-        self._denoise_steps = options.denoise_steps or family.denoise_steps
         effective = {f.name: str(getattr(options, f.name)) for f in dataclasses.fields(options)}
+        self._denoise_steps = options.denoise_steps or family.denoise_steps
         effective['denoise_steps'] = str(self._denoise_steps)
         self.info = dataclasses.replace(
             describe(checkpoint), effective={**effective, **family.notes}

@@ -27,6 +27,7 @@ class Pi05:
     cameras: tuple = ('base_0_rgb', 'left_wrist_0_rgb', 'right_wrist_0_rgb')
     state_dim: int = 8
     options: dict = field(default_factory=dict)
+    executions: tuple = ('eager', 'fused', 'graphs')
 
     def image_size(self, number, camera):
         return 56, 56
@@ -76,6 +77,7 @@ class XiaomiRobotics0:
     cameras: tuple = ('base_view', 'left_wrist_view', 'right_wrist_view')
     state_dim: int = 32
     options: dict = field(default_factory=lambda: {'robot_tag': 'libero_tiny'})
+    executions: tuple = ('eager', 'graphs')  # it has plain layers only
 
     def image_size(self, number, camera):
         return 64 + 32 * ((number + camera) % 3), 64 + 32 * (number % 2)
@@ -125,6 +127,7 @@ class StarVLA:
     cameras: tuple = CAMERAS
     state_dim: int = 8
     options: dict = field(default_factory=dict)
+    executions: tuple = ('eager',)
     horizon: int = 8
 
     @cached_property
@@ -168,6 +171,7 @@ class StarvlaPi05(Pi05):
     """The golden run with the PI05 head."""
 
     checkpoint: Path = GOLDEN / 'starvla_pi05' / 'run'
+    executions: tuple = ('eager',)  # the others are those of Pi05
 
 
 RUNS = TemporaryDirectory(prefix='starvla_runs_')
@@ -176,10 +180,10 @@ FAMILIES = {
     'xiaomi_robotics_0': XiaomiRobotics0(),
     'starvla_pi05': StarvlaPi05(),
     'starvla_qwenpi': StarVLA('QwenPI', 'qwen2_5_vl'),
-    'starvla_qwenpi_v3': StarVLA('QwenPI_v3', squeezed=True),
+    'starvla_qwenpi_v3': StarVLA('QwenPI_v3', squeezed=True, executions=('eager', 'graphs')),
     'starvla_qwengr00t': StarVLA('QwenGR00T'),
     'starvla_qwenoft': StarVLA('QwenOFT', 'qwen2_5_vl'),
-    'starvla_qwenfast': StarVLA('QwenFast', horizon=2),
+    'starvla_qwenfast': StarVLA('QwenFast', horizon=2, executions=('eager', 'graphs')),
 }
 # One of each way in which actions come from a prefix.
 WAYS = (
