@@ -188,7 +188,7 @@ def _layout(
         max_prefix=len(run.cameras) * image_tokens + run.tokenizer_max_length,
         dtype=FLOATS[index[_EMBED].dtype],
         weight_files=files,
-        naming=_naming(head, include_state),
+        naming=naming(head, include_state),
         head=head,
         name=framework['name'],
         vlm=read_json(base / 'config.json'),
@@ -262,7 +262,7 @@ _DIT_KNOWN: dict[str, Any] = {
 }
 
 
-def _naming(head: Head, include_state: bool) -> Naming:
+def naming(head: Head, include_state: bool) -> Naming:
     """Tensors are called as in the run; some that every run holds are not read."""
     extras = {}
     if head.conditioned == 'layers':
