@@ -406,10 +406,13 @@ class Policy:
         requests = [LanguageRequest('warm-up', max_tokens=tokens)]
         for count in sorted({1, len(self.info.cameras)}):
             images = {name: np.zeros((8, 8, 3), np.uint8) for name in self.info.cameras[:count]}
-            try:
-                self.act(Observation(images, state, 'warm up'), requests=requests)
-            except OxygenError as error:
-                raise RuntimeError(str(error)) from error
+            for request in requests:
+                self.submit(request)
+            self.observe(Observation(images, state, 'warm up'))
+            (answer,) = self.engine.step()
+            assert isinstance(answer, FrameAnswer), 'a frame comes first'
+            if answer.problem and not answer.declined:
+                raise RuntimeError(f'frame {answer.frame.number} has no actions: {answer.problem}')
             requests = []
         for _ in self.stream():
             pass

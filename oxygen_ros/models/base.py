@@ -49,6 +49,10 @@ class Prefilled:
     extras: dict[str, Any] = field(default_factory=dict)
 
 
+class NoChunk(RuntimeError):
+    """Raised by act(): the model is well, but its answer to this frame holds no actions."""
+
+
 FixedInputs = tuple[torch.Tensor, ...]  # one frame's inputs, padded to a shape that recurs
 
 

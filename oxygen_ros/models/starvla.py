@@ -20,7 +20,7 @@ from torch import nn
 
 from oxygen_ros.checkpoint import check_tensors, iter_tensors, load_into
 from oxygen_ros.checkpoint.starvla import StarvlaInfo, StarvlaLayout
-from oxygen_ros.models.base import ModelSpec, Prefilled
+from oxygen_ros.models.base import ModelSpec, NoChunk, Prefilled
 from oxygen_ros.models.family import Family, Footprint, Parts, Progress
 from oxygen_ros.models.guidance import Guide, guided_velocity
 from oxygen_ros.models.kv import KVWindow
@@ -126,7 +126,10 @@ class StarVLA(nn.Module):
         if isinstance(self.action_model, QueryHead):
             return self.action_model(self._queries(prefilled, kv))
         assert self.decode is not None, 'QwenFast decodes'
-        return torch.from_numpy(self.decode(self.answer(prefilled, kv)))
+        try:
+            return torch.from_numpy(self.decode(self.answer(prefilled, kv)))
+        except ValueError as error:
+            raise NoChunk(str(error)) from error
 
     def _flow(
         self,

@@ -44,12 +44,12 @@ class FastActions:
             raise OxygenError(f'{folder}: FAST tokenizer cannot be loaded ({error})') from error
 
     def __call__(self, tokens: list[int]) -> np.ndarray:
-        """An answer, other words left out -> float32 [H, A]. Raises RuntimeError if it is none."""
+        """An answer, other words left out -> float32 [H, A]. Raises ValueError if it is none."""
         own = [self._numbers[token] for token in tokens if token in self._numbers]
         text = self._pairs.decode(own)
         steps, width = self._shape
         if len(text) != steps * width:
-            raise RuntimeError(
+            raise ValueError(
                 f'the answer of {len(tokens)} tokens holds {len(own)} of actions, which are '
                 f'{len(text)} coefficients: {steps} steps of {width} are needed'
             )

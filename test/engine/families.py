@@ -180,10 +180,10 @@ FAMILIES = {
     'xiaomi_robotics_0': XiaomiRobotics0(),
     'starvla_pi05': StarvlaPi05(),
     'starvla_qwenpi': StarVLA('QwenPI', 'qwen2_5_vl'),
-    'starvla_qwenpi_v3': StarVLA('QwenPI_v3', squeezed=True),
+    'starvla_qwenpi_v3': StarVLA('QwenPI_v3', squeezed=True, executions=('eager', 'graphs')),
     'starvla_qwengr00t': StarVLA('QwenGR00T'),
     'starvla_qwenoft': StarVLA('QwenOFT', 'qwen2_5_vl'),
-    'starvla_qwenfast': StarVLA('QwenFast', horizon=2),
+    'starvla_qwenfast': StarVLA('QwenFast', horizon=2, executions=('eager', 'graphs')),
 }
 # One of each way in which actions come from a prefix.
 WAYS = (

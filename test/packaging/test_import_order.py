@@ -30,6 +30,8 @@ ORDER = {
     'models.xiaomi_robotics_0': 'models checkpoint processing types torch',
     # Where a checkpoint meets the model and the processor of its family.
     'models.registry': 'models checkpoint processing types torch',
+    'checkpoint.random_starvla': 'checkpoint types numpy safetensors tokenizers torch '
+    'transformers yaml',
     'checkpoint.starvla_run': 'checkpoint types numpy yaml',
     'checkpoint': 'checkpoint types numpy safetensors tokenizers torch transformers',
     'processing': 'processing checkpoint.info types numpy PIL torch transformers',
