@@ -1,8 +1,11 @@
 """StarVLA's flow heads as the benchmark runs them: sizes, and an engine that serves them."""
 
+import json
+
 import pytest
 import torch
 
+from oxygen_ros.bench.__main__ import main
 from oxygen_ros.bench.setting import Setting, build_engine
 from oxygen_ros.bench.starvla import build_model, make_inputs, random_layout
 from oxygen_ros.models.registry import footprint
@@ -28,6 +31,18 @@ def test_an_engine_serves_it(head):
         engine.step()
     assert engine.stats.tokens == 10, 'no answer ends by itself'
     assert not torch.equal(*actions) and torch.stack(actions).abs().max() < 100
+
+
+@pytest.mark.parametrize('family', ['xiaomi_robotics_0', 'starvla'])
+def test_modes_are_measured_on_every_family(family, capsys, tmp_path):
+    out = tmp_path / 'result.json'
+    own = ['--preset', 'tiny', '--family', family, '--tokens', '4', '--budget', '2']
+    assert main([*own, '--rounds', '1', '--frames', '2', '--json', str(out)]) == 0
+    result = json.loads(out.read_text())
+    assert result['setting']['denoise_steps'] == {'starvla': 4}.get(family, 5)
+    assert set(result['modes']) == {'isolated', 'shared_kv', 'continuous'}
+    assert result['kv_bytes_copied'] == 0 and result['realised_over_ideal'] > 0
+    assert 'speed-up' in capsys.readouterr().out
 
 
 def test_sizes_are_as_promised():
