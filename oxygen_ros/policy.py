@@ -52,6 +52,8 @@ class PolicyOptions:
     mode: 'isolated', 'shared_kv' or 'continuous'.
     budget: decode steps per frame as a number, 'auto', or 'unlimited'.
     max_rows: language rows decoded together. max_queue: requests that may wait for a frame.
+    denoise_steps: Euler steps of the action expert, 0 for as many as the model's makers take.
+    robot_tag: which robot's statistics to use, '' where the checkpoint has those of only one.
     max_prompt_tokens, max_new_tokens: longest request. max_kv_mb: KV pool, refused if it is more.
     execution: 'eager' is the reference; 'fused' has fewer kernels, 'compiled' compiles them,
     'graphs' captures them in fixed shapes; 'auto' is 'graphs' on a GPU and 'fused' elsewhere.
@@ -64,7 +66,8 @@ class PolicyOptions:
     device: str = 'cpu'
     dtype: str = 'float32'
     execution: str = 'auto'
-    denoise_steps: int = 10
+    denoise_steps: int = 0
+    robot_tag: str = ''
     seed: int = 0
     max_rows: int = 8
     max_queue: int = 32
@@ -92,7 +95,7 @@ class PolicyOptions:
 
 
 _LEAST = {
-    'denoise_steps': 1,
+    'denoise_steps': 0,
     'max_rows': 1,
     'max_queue': 1,
     'max_prompt_tokens': 0,
@@ -112,7 +115,7 @@ class Policy:
         clock: Callable[[], int],
         progress: Callable[[float], None] | None = None,
     ) -> None:
-        checkpoint = inspect_checkpoint(path)
+        checkpoint = inspect_checkpoint(path, options.robot_tag)
         self.options = options
         if options.cpu_threads:
             torch.set_num_threads(options.cpu_threads)
@@ -120,7 +123,9 @@ class Policy:
         self._processor = family.processor
         self._clock = clock
         effective = {f.name: str(getattr(options, f.name)) for f in dataclasses.fields(options)}
+        self._denoise_steps = options.denoise_steps or family.denoise_steps
         real = {
+            'denoise_steps': str(self._denoise_steps),
             'device': str(family.model.device),
             'dtype': str(family.model.dtype).removeprefix('torch.'),
             'cpu_threads': str(torch.get_num_threads()),
@@ -151,9 +156,9 @@ class Policy:
         return cls(path, _options(options, overrides), clock, progress)
 
     @staticmethod
-    def inspect(path: str | Path) -> PolicyInfo:
+    def inspect(path: str | Path, robot_tag: str = '') -> PolicyInfo:
         """Read a checkpoint's description without its weights. Raises OxygenError."""
-        return describe(inspect_checkpoint(path))
+        return describe(inspect_checkpoint(path, robot_tag))
 
     @staticmethod
     def preflight(
@@ -164,7 +169,9 @@ class Policy:
         The description is None if a misfit hides it.
         """
         dtype, limit = DTYPES[options.dtype], options.max_kv_mb * 2**20
-        return check_checkpoint(path, options.limits, options.device, dtype, limit)
+        return check_checkpoint(
+            path, options.limits, options.device, dtype, limit, options.robot_tag
+        )
 
     # -- in
 
@@ -205,6 +212,8 @@ class Policy:
         A frame that waits already is replaced: the newest wins, the other is reported by step().
         overlap: continue the running chunk (real-time chunking).
         """
+        if overlap is not None and self.info.no_overlap:
+            raise OxygenError(self.info.no_overlap)
         inputs = self._processor.frame(observation)
         self._truncated += inputs.truncated
         for request in self.tasks.due(observation.stamp_ns):
@@ -393,7 +402,7 @@ class Policy:
             options.mode,
             make_budget(options.budget),
             options.limits,
-            options.denoise_steps,
+            self._denoise_steps,
             options.max_kv_mb * 2**20,
             self._clock,
             way,
@@ -415,10 +424,13 @@ class Policy:
         requests = [LanguageRequest('warm-up', max_tokens=tokens)]
         for count in sorted({1, len(self.info.cameras)}):
             images = {name: np.zeros((8, 8, 3), np.uint8) for name in self.info.cameras[:count]}
-            try:
-                self.act(Observation(images, state, 'warm up'), requests=requests)
-            except OxygenError as error:
-                raise RuntimeError(str(error)) from error
+            for request in requests:
+                self.submit(request)
+            self.observe(Observation(images, state, 'warm up'))
+            (answer,) = self.engine.step()
+            assert isinstance(answer, FrameAnswer), 'a frame comes first'
+            if answer.problem and not answer.declined:
+                raise RuntimeError(f'frame {answer.frame.number} has no actions: {answer.problem}')
             requests = []
         for _ in self.stream():
             pass

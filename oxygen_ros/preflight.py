@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from oxygen_ros.checkpoint import Layout, Normalization, Survey, check_tensors, survey_checkpoint
-from oxygen_ros.checkpoint.info import Scale
+from oxygen_ros.checkpoint import Layout, Survey, check_tensors, survey_checkpoint
+from oxygen_ros.checkpoint.inspection import supported
 from oxygen_ros.devices import available_bytes, find_device
 from oxygen_ros.engine.kv_size import KVSize, kv_size
 from oxygen_ros.engine.request import Limits
-from oxygen_ros.models.registry import Footprint, describe, footprint
-from oxygen_ros.processing.tokenizer import Tokenizer
+from oxygen_ros.models.family import Footprint
+from oxygen_ros.models.registry import check_tokenizer, describe, footprint
 from oxygen_ros.types import Finding, OxygenError, PolicyInfo, Verdict
-
-_FORMATS = "LeRobot's or openpi's pi0.5"
-_NO_SPAN = 1e-5  # in robot units; makers guard a span of zero with 1e-6 or less
 
 
 def check_checkpoint(
@@ -26,20 +22,24 @@ def check_checkpoint(
     device: str,
     dtype: torch.dtype,
     max_kv_bytes: int,
+    robot_tag: str = '',
 ) -> tuple[PolicyInfo | None, list[Finding]]:
     """Look at every part of a checkpoint, and at the memory that it will take. Reads no weight.
 
     The description is None if it cannot be read whole.
     """
     try:
-        survey = survey_checkpoint(path)
+        survey = survey_checkpoint(path, robot_tag)
     except OxygenError as error:
-        return None, [_misfit('checkpoint', 'not usable', _FORMATS, str(error))]
-    layout = survey.layout
-    findings = [_format(layout)]
-    sizes = None
+        return None, [_misfit('checkpoint', 'not usable', supported(), str(error))]
+    layout, sizes = survey.layout, None
     if layout is not None:
-        sizes = footprint(layout, limits.max_rows, dtype.itemsize)
+        try:
+            sizes = footprint(layout, limits.max_rows, dtype.itemsize)
+        except OxygenError as error:  # a network that cannot be
+            found = f'{layout.format}, {layout.family}'
+            return None, [_misfit('checkpoint', found, supported(), str(error))]
+    findings = [_format(layout)]
     findings += [_weights(survey, sizes), _statistics(survey), _tokenizer(survey)]
     if sizes is None:
         return None, findings
@@ -50,7 +50,7 @@ def check_checkpoint(
 
 def _format(layout: Layout | None) -> Finding:
     found = 'one of them' if layout is None else f'{layout.format}, {layout.family}'
-    return Finding('checkpoint', found, _FORMATS)
+    return Finding('checkpoint', found, supported())
 
 
 def _weights(survey: Survey, sizes: Footprint | None) -> Finding:
@@ -73,26 +73,8 @@ def _statistics(survey: Survey) -> Finding:
     norm = survey.normalization
     if norm is None:
         return _misfit('statistics', 'not usable', needed, survey.problems['statistics'])
-    found = ', '.join(
-        f'{len(scale.origin)} {what} by {scale.mode}' for what, scale in _scales(norm)
-    )
-    still = [f'{what} {_still(scale)}' for what, scale in _scales(norm) if _still(scale)]
-    if not still:
-        return Finding('statistics', found, needed)
-    detail = (
-        f'{" and ".join(still)} (counted from 0) never moved in training: {norm.eps_rule} keeps '
-        'them from dividing by 0, and any other value is out of range'
-    )
-    return Finding('statistics', found, needed, Verdict.NOTE, detail)
-
-
-def _scales(norm: Normalization) -> tuple[tuple[str, Scale], ...]:
-    return ('state', norm.state), ('actions', norm.action)
-
-
-def _still(scale: Scale) -> list[int]:
-    """Dimensions whose span is nothing, or what keeps it from being nothing."""
-    return np.flatnonzero(scale.span_in < _NO_SPAN).tolist()
+    found, still = norm.summary(), norm.never_moved()
+    return Finding('statistics', found, needed, Verdict.NOTE if still else Verdict.OK, still)
 
 
 def _tokenizer(survey: Survey) -> Finding:
@@ -105,7 +87,7 @@ def _tokenizer(survey: Survey) -> Finding:
     inside = folder.is_relative_to(layout.path)
     found = str(folder.relative_to(layout.path)) if inside else str(folder)
     try:
-        Tokenizer(folder, layout.arch.vocab_size)
+        check_tokenizer(folder, layout)
     except OxygenError as error:
         return _misfit('tokenizer', found, needed, str(error))
     return Finding('tokenizer', f'in {found}', needed)

@@ -139,6 +139,7 @@ class PolicyInfo:
 
     cameras: slot names in model order. state_dim and action_dim: of the robot, not padded.
     horizon: H. max_prefix_tokens: the longest S. effective: every option as it really is.
+    no_overlap: why a frame cannot continue the running chunk (Overlap), or ''.
     """
 
     family: str
@@ -148,6 +149,7 @@ class PolicyInfo:
     horizon: int
     max_prefix_tokens: int
     effective: Mapping[str, str] = field(default_factory=dict)
+    no_overlap: str = ''
 
 
 class Verdict(str, enum.Enum):

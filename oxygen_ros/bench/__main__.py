@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from oxygen_ros.bench.families import FAMILIES, STEPS, build_model
 from oxygen_ros.bench.plots import draw
 from oxygen_ros.bench.report import table
 from oxygen_ros.bench.run import (
@@ -25,7 +26,7 @@ from oxygen_ros.bench.run import (
     run_modes,
     run_sweep,
 )
-from oxygen_ros.bench.setting import Setting, build_model
+from oxygen_ros.bench.setting import Setting
 from oxygen_ros.checkpoint.random_pi05 import SIZES
 from oxygen_ros.devices import find_device
 from oxygen_ros.engine.execution import NAMES
@@ -146,6 +147,7 @@ def print_result(result: dict[str, Any]) -> None:
 def _setting(given: argparse.Namespace) -> Setting:
     setting = PRESETS[given.preset]
     names = (
+        'family',
         'size',
         'device',
         'dtype',
@@ -158,6 +160,7 @@ def _setting(given: argparse.Namespace) -> Setting:
     )
     chosen = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
     setting = replace(setting, **chosen)
+    setting = replace(setting, denoise_steps=STEPS[setting.family])
     find_device(setting.device)
     return setting
 
@@ -165,6 +168,7 @@ def _setting(given: argparse.Namespace) -> Setting:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='python -m oxygen_ros.bench', description=__doc__)
     parser.add_argument('--preset', choices=sorted(PRESETS), default='paper')
+    parser.add_argument('--family', choices=sorted(FAMILIES))
     parser.add_argument('--size', choices=sorted(SIZES))
     parser.add_argument('--device')
     parser.add_argument('--dtype', choices=sorted(DTYPES))

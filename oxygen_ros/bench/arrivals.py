@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from oxygen_ros.bench.families import make_inputs
 from oxygen_ros.bench.measure import median, quantile
-from oxygen_ros.bench.setting import Setting, build_engine, make_inputs
+from oxygen_ros.bench.setting import Setting, build_engine
 from oxygen_ros.engine.engine import Engine, FrameAnswer
 from oxygen_ros.models.pi05 import Pi05
 from oxygen_ros.types import LanguageRequest

@@ -11,7 +11,8 @@ from typing import TypeVar
 
 import torch
 
-from oxygen_ros.bench.setting import Setting, build_engine, make_inputs
+from oxygen_ros.bench.families import make_inputs
+from oxygen_ros.bench.setting import Setting, build_engine
 from oxygen_ros.engine.engine import Engine, FrameAnswer
 from oxygen_ros.engine.request import FrameState, RequestState
 from oxygen_ros.engine.scheduler import Decode

@@ -76,7 +76,7 @@ def _result(
         ),
     }
     chip = chip_of(result['setting']['chip'])
-    if chip is not None:
+    if chip is not None and setting.family == 'pi05':
         item = DTYPES[setting.dtype].itemsize
         result['roofline_ms'] = roofline_ms(chip, model.arch, setting, item)
     if {'isolated', 'continuous'} <= set(numbers):

@@ -26,6 +26,7 @@ from oxygen_ros.types import OxygenError
 class Setting:
     """One point of a workload. tokens: T of the one language request per frame. budget: k."""
 
+    family: str = 'pi05'
     size: str = 'tiny'
     device: str = 'cpu'
     dtype: str = 'bfloat16'

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from oxygen_ros.checkpoint.arch import Pi05Arch
 from oxygen_ros.checkpoint.stats import RANGES
+from oxygen_ros.checkpoint.weights import Naming
+from oxygen_ros.types import OxygenError
 
-TIME_RULES = ('float32_of_step', 'accumulate_float32')
+TIME_RULES = ('float32_of_step', 'accumulate_float32', 'accumulate_all_float32')
 IMAGE_RESIZES = ('float_bilinear', 'pil_bilinear')
 PROMPT_LAYOUTS = ('bidirectional', 'causal')
 EPS_RULES = {'replace_zero_width': 1e-8, 'add_to_width': 1e-6}  # rule -> its maker's eps
+_NO_SPAN = 1e-5  # in robot units; makers guard a span of zero with 1e-6 or less
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +29,16 @@ class Scale:
     Where is_range holds, that is stretched to 2 * normalised - 1. Arrays are [D], one value per
     joint, float32 from LeRobot and float64 from openpi: each maker computes in its own. span_out
     leads back into robot units; makers guard the two ways differently against a span of zero.
+    mask: bool [D], False where a value is not scaled; None is nowhere. limit: normalised values
+    are clipped to +-limit.
     """
 
     mode: str
     origin: np.ndarray
     span_in: np.ndarray
     span_out: np.ndarray
+    mask: np.ndarray | None = None
+    limit: float | None = None
 
     @property
     def is_range(self) -> bool:
@@ -43,11 +52,37 @@ class Normalization:
 
     'replace_zero_width' (LeRobot): it becomes eps. 'add_to_width' (openpi): eps is added to every
     width. Both add eps to a standard deviation they divide by; only the latter when multiplying.
+    'keep_value' (StarVLA): such a value is not scaled. gripper: the action that becomes 0 or 1,
+    whichever is nearer to its normalised value, before it is scaled; -1 for none.
     """
 
     state: Scale
     action: Scale
     eps_rule: str
+    gripper: int = -1
+
+    def summary(self) -> str:
+        """What is normalised by what, for a pre-flight."""
+        return ', '.join(
+            f'{len(scale.origin)} {what} by {scale.mode}' for what, scale in self._scales()
+        )
+
+    def never_moved(self) -> str:
+        """Which dimensions had no span in training and what that means, or ''."""
+        still = [
+            (what, np.flatnonzero(np.minimum(s.span_in, s.span_out) < _NO_SPAN).tolist())
+            for what, s in self._scales()
+        ]
+        named = [f'{what} {dims}' for what, dims in still if dims]
+        if not named:
+            return ''
+        return (
+            f'{" and ".join(named)} (counted from 0) never moved in training: {self.eps_rule} '
+            'keeps them from dividing by 0, and any other value is out of range'
+        )
+
+    def _scales(self) -> tuple[tuple[str, Scale], ...]:
+        return ('state', self.state), ('actions', self.action)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +91,7 @@ class Described:
 
     sizes: fields of Pi05Arch the files state. state_dim, action_dim, image_resolution: None where
     the format leaves them to statistics and tensors. relative_actions: see Layout.
-    tokenizer_dirs: where to look, best first.
+    tokenizer_dirs: where to look, best first. The last three: see Pi05Layout.
     """
 
     format: str
@@ -71,45 +106,71 @@ class Described:
     time_rule: str
     image_resize: str
     eps_rule: str
+    state_in_prompt: bool = True
+    prompt_state_dim: int = 0
+    prompt_state_pad: float = -2.0
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """What a checkpoint is, by its descriptions and the headers of its weights.
+    """What a checkpoint of any family is, by its descriptions and the headers of its weights.
 
-    cameras: slot names in model order. state_dim, action_dim: of the robot, not padded.
-    image_resolution: (height, width) in pixels. dtype: of the stored language model.
-    tied_head: only one of LM head and embedding is stored, and it serves as both.
-    time_rule, image_resize: as the checkpoint's maker computes. state_in_prompt: the bidirectional
-    prompt holds the state in digits; the causal one never does. relative_actions: for each action
-    whether it counts from the state of its own frame; () where all are absolute.
+    family: name of its model in the registry. cameras: slot names in model order. state_dim,
+    action_dim: of the robot, not padded. horizon: H. max_prefix: the longest S. dtype: of the
+    stored language model. naming: how stored tensors are called in the model.
     """
 
     path: Path
     format: str
     family: str
-    arch: Pi05Arch
     cameras: tuple[str, ...]
     state_dim: int
     action_dim: int
+    horizon: int
+    max_prefix: int
+    dtype: str
+    weight_files: tuple[Path, ...]
+    naming: Naming
+
+
+@dataclass(frozen=True, eq=False)
+class CheckpointInfo(Layout):
+    """A checkpoint folder as inspect_checkpoint found it. normalization: of its family's kind."""
+
+    normalization: Any
+    tokenizer_dir: Path
+
+
+@dataclass(frozen=True, eq=False)
+class Pi05Layout(Layout):
+    """What is pi0.5's own.
+
+    image_resolution: (height, width) in pixels. tied_head: only one of LM head and embedding is
+    stored, and it serves as both. time_rule, image_resize: as the checkpoint's maker computes.
+    state_in_prompt: the bidirectional prompt holds the state in digits; the causal one never does.
+    prompt_state_dim: so many values the prompt holds at least, those the robot lacks being
+    prompt_state_pad. relative_actions: for each action whether it counts from the state of its own
+    frame; () where all are absolute.
+    """
+
+    arch: Pi05Arch
     tokenizer_max_length: int
     image_resolution: tuple[int, int]
-    dtype: str
     tied_head: bool
     time_rule: str
     image_resize: str
     prompt_layout: str
     state_in_prompt: bool
+    prompt_state_dim: int
+    prompt_state_pad: float
     relative_actions: tuple[bool, ...]
-    weight_files: tuple[Path, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class CheckpointInfo(Layout):
-    """A checkpoint folder as inspect_checkpoint found it."""
+class Pi05Info(Pi05Layout, CheckpointInfo):
+    """A pi0.5 checkpoint folder."""
 
     normalization: Normalization
-    tokenizer_dir: Path
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,10 +178,32 @@ class Survey:
     """A checkpoint folder part by part, so that one fault does not hide another.
 
     problems: 'weights', 'statistics' or 'tokenizer' -> what is wrong with it; the part is then
-    None. layout is None where weights or statistics are needed for it.
+    None. layout is None where weights or statistics are needed for it. kind: what a folder
+    without problems is. normalization: has summary() and never_moved(), see Normalization.
     """
 
+    kind: type[CheckpointInfo]
     layout: Layout | None
-    normalization: Normalization | None
+    normalization: Any
     tokenizer_dir: Path | None
-    problems: Mapping[str, str]
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+    def complete(self) -> CheckpointInfo:
+        """The whole description. Raises OxygenError that names every problem."""
+        if self.problems:
+            raise OxygenError('; '.join(self.problems.values()))
+        assert self.layout and self.normalization and self.tokenizer_dir, 'a part without problem'
+        return self.kind(
+            **vars(self.layout),
+            normalization=self.normalization,
+            tokenizer_dir=self.tokenizer_dir,
+        )
+
+
+@contextmanager
+def noting(problems: dict[str, str], part: str) -> Iterator[None]:
+    """Note an OxygenError as this part's problem."""
+    try:
+        yield
+    except OxygenError as error:
+        problems[part] = str(error)

@@ -2,258 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from typing import Protocol
 
-import numpy as np
-
-from oxygen_ros.checkpoint import lerobot, openpi
-from oxygen_ros.checkpoint.arch import EMBED, LANGUAGE, LM_HEAD, Pi05Arch, arch_from_shapes
-from oxygen_ros.checkpoint.files import read_json
-from oxygen_ros.checkpoint.info import (
-    EPS_RULES,
-    CheckpointInfo,
-    Described,
-    Layout,
-    Normalization,
-    Scale,
-    Survey,
-)
-from oxygen_ros.checkpoint.options import Options, read_options
-from oxygen_ros.checkpoint.stats import Statistics, fitted
-from oxygen_ros.checkpoint.weights import FLOATS, StoredTensor, read_index, weight_files
+from oxygen_ros.checkpoint import pi05, starvla, xiaomi_robotics_0
+from oxygen_ros.checkpoint.info import CheckpointInfo, Survey
 from oxygen_ros.types import OxygenError
 
 
-def inspect_checkpoint(path: str | Path) -> CheckpointInfo:
-    """Read a pi0.5 checkpoint's description, LeRobot's or openpi's. Raises OxygenError.
+class Reader(Protocol):
+    """Reads the checkpoints of a family; a module is one. FORMATS: whose and which, in words."""
 
-    The format is recognised by what the files hold, not by the folder's name.
+    FORMATS: str
+
+    def recognises(self, folder: Path) -> bool:
+        """Whether a folder is one of these, by what it holds, right or wrong in detail."""
+        ...
+
+    def survey(self, folder: Path, robot_tag: str) -> Survey:
+        """Read all but the weights. Raises OxygenError when nothing can be said of a folder."""
+        ...
+
+
+# In the order in which they are asked.
+READERS: list[Reader] = [starvla, xiaomi_robotics_0, pi05]
+
+
+def supported() -> str:
+    """What can be read, for a message."""
+    return '; '.join(reader.FORMATS for reader in READERS)
+
+
+def inspect_checkpoint(path: str | Path, robot_tag: str = '') -> CheckpointInfo:
+    """Read a checkpoint's description, of whatever family. Raises OxygenError.
+
+    The format is recognised by what the files hold, not by the folder's name. robot_tag: which
+    robot's statistics to use, '' where the checkpoint has only one.
     """
-    found = survey_checkpoint(path)
-    if found.problems:
-        raise OxygenError('; '.join(found.problems.values()))
-    assert found.layout and found.normalization and found.tokenizer_dir, 'a part without a problem'
-    return CheckpointInfo(
-        **vars(found.layout),
-        normalization=found.normalization,
-        tokenizer_dir=found.tokenizer_dir,
-    )
+    return survey_checkpoint(path, robot_tag).complete()
 
 
-def survey_checkpoint(path: str | Path) -> Survey:
+def survey_checkpoint(path: str | Path, robot_tag: str = '') -> Survey:
     """Read what can be read of a checkpoint's description, whatever is wrong with parts of it.
 
     Raises OxygenError when nothing can be said of it.
     """
     folder = Path(path)
-    options = read_options(_checked_folder(folder))
-    maker, described = _describe(folder, options)
-    problems: dict[str, str] = {}
-    weights = normalization = tokenizer_dir = None
-    with _noting(problems, 'weights'):
-        weights = _weights(folder, described, options)
-    with _noting(problems, 'statistics'), _json_kinds(folder):
-        normalization = _normalization(maker.statistics(folder, options), described, options)
-        _check_width(normalization, weights, folder)
-    with _noting(problems, 'tokenizer'):
-        tokenizer_dir = _tokenizer_dir(described, options, folder)
-    layout = _layout(folder, described, options, weights, normalization)
-    return Survey(layout, normalization, tokenizer_dir, problems)
-
-
-@contextmanager
-def _noting(problems: dict[str, str], part: str) -> Iterator[None]:
-    """Note an OxygenError as this part's problem."""
-    try:
-        yield
-    except OxygenError as error:
-        problems[part] = str(error)
-
-
-@contextmanager
-def _json_kinds(folder: Path) -> Iterator[None]:
-    """Turn what a value of the wrong kind in some JSON file raises into an OxygenError."""
-    try:
-        yield
-    except OxygenError:
-        raise
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise OxygenError(
-            f'{folder}: a JSON file holds something of the wrong kind ({error}); compare '
-            "config.json and the processor files with the maker's"
-        ) from error
-
-
-@dataclass(frozen=True)
-class _Weights:
-    """What the headers of the weight files tell."""
-
-    files: tuple[Path, ...]
-    arch: Pi05Arch
-    dtype: str
-    tied_head: bool
-
-
-def _weights(folder: Path, described: Described, options: Options) -> _Weights:
-    files = weight_files(folder)
-    index = read_index(files)
-    _refuse_pi0(index, folder)
-    return _Weights(
-        files,
-        _arch(index, described, options, folder),
-        FLOATS[index[LANGUAGE + 'layers.0.self_attn.q_proj.weight'].dtype],
-        tied_head=not (EMBED in index and LM_HEAD in index),
-    )
-
-
-def _layout(
-    folder: Path,
-    described: Described,
-    options: Options,
-    weights: _Weights | None,
-    normalization: Normalization | None,
-) -> Layout | None:
-    state_dim = options.state_dim or described.state_dim
-    action_dim = options.action_dim or described.action_dim
-    if normalization is not None:
-        state_dim, action_dim = len(normalization.state.origin), len(normalization.action.origin)
-    if weights is None or state_dim is None or action_dim is None:
-        return None
-    return Layout(
-        path=folder,
-        format=described.format,
-        family='pi05',
-        arch=weights.arch,
-        cameras=described.cameras,
-        state_dim=state_dim,
-        action_dim=action_dim,
-        tokenizer_max_length=options.tokenizer_max_length or described.tokenizer_max_length,
-        image_resolution=(weights.arch.image_size, weights.arch.image_size),
-        dtype=weights.dtype,
-        tied_head=weights.tied_head,
-        time_rule=options.time_rule or described.time_rule,
-        image_resize=options.image_resize or described.image_resize,
-        prompt_layout=options.prompt_layout or 'bidirectional',
-        state_in_prompt=options.state_in_prompt is not False,
-        relative_actions=_relative(described, options, state_dim, action_dim, folder),
-        weight_files=weights.files,
-    )
-
-
-def _relative(
-    described: Described, options: Options, state_dim: int, action_dim: int, folder: Path
-) -> tuple[bool, ...]:
-    """One value per action, or () where all are absolute."""
-    given = options.relative_actions
-    relative = described.relative_actions if given is None else tuple(given)
-    if not any(relative):
-        return ()
-    if len(relative) != action_dim or state_dim < action_dim:
-        raise OxygenError(
-            f'{folder}: relative_actions has {len(relative)} values for {action_dim} actions and '
-            f'a state of {state_dim}: it needs one per action, and a state for each'
-        )
-    return relative
-
-
-def _checked_folder(folder: Path) -> Path:
     if not folder.is_dir():
-        raise OxygenError(
-            f'{folder}: is not a folder; give the checkpoint folder that holds model.safetensors'
-        )
-    if (folder / 'params').is_dir() and not (folder / 'model.safetensors').exists():
-        raise OxygenError(
-            f"{folder}: is openpi's JAX checkpoint; convert it once with openpi's "
-            'examples/convert_jax_model_to_pytorch.py and give the converted folder'
-        )
-    return folder
-
-
-def _describe(folder: Path, options: Options) -> tuple[ModuleType, Described]:
-    """The module of the checkpoint's maker, and what it reads of the folder."""
-    path = folder / 'config.json'
-    config = read_json(path) if path.exists() else {}
-    with _json_kinds(folder):
-        if 'type' in config:
-            return lerobot, lerobot.describe(folder, config, options)
-        if 'action_horizon' in config or (folder / 'assets').is_dir():
-            return openpi, openpi.describe(folder, config, options)
-    raise OxygenError(
-        f'{folder}: neither LeRobot\'s layout (config.json with "type": "pi05") nor openpi\'s '
-        '(config.json with "action_horizon", assets/<id>/norm_stats.json)'
-    )
-
-
-def _refuse_pi0(index: dict[str, StoredTensor], folder: Path) -> None:
-    stored = index.get('time_mlp_in.weight')
-    if stored is not None and len(stored.shape) == 2 and stored.shape[1] == 2 * stored.shape[0]:
-        raise OxygenError(f'{folder}: {stored.key} is of pi0, supported: pi0.5')
-
-
-def _arch(
-    index: dict[str, StoredTensor], described: Described, options: Options, folder: Path
-) -> Pi05Arch:
-    stated = {**described.sizes, **options.architecture}
-    shapes = {name: stored.shape for name, stored in index.items()}
-    arch = arch_from_shapes(shapes, stated, str(folder))
-    resolution = described.image_resolution
-    if resolution is not None and resolution != (arch.image_size, arch.image_size):
-        raise OxygenError(
-            f'{folder / "config.json"}: image_resolution is {list(resolution)}, '
-            f'the vision tower was made for {arch.image_size} x {arch.image_size}'
-        )
-    return arch
-
-
-def _normalization(
-    stats: tuple[Statistics, Statistics], described: Described, options: Options
-) -> Normalization:
-    rule = options.eps_rule or described.eps_rule
-    own = rule == described.eps_rule
-
-    def scale(stats: Statistics, stated: int | None, dim: int | None) -> Scale:
-        first, second = fitted(stats, stated or dim, cut=stated is not None)
-        return _scale(stats.mode, first, second, rule, stats.eps if own else EPS_RULES[rule])
-
-    return Normalization(
-        scale(stats[0], options.state_dim, described.state_dim),
-        scale(stats[1], options.action_dim, described.action_dim),
-        rule,
-    )
-
-
-def _scale(mode: str, first: np.ndarray, second: np.ndarray, rule: str, eps: float) -> Scale:
-    small = first.dtype.type(eps)
-    if mode == 'identity':
-        return Scale(mode, first, second, second)
-    if mode == 'mean_std':
-        back = second + small if rule == 'add_to_width' else second
-        return Scale(mode, first, second + small, back)
-    width = second - first
-    width = width + small if rule == 'add_to_width' else np.where(width == 0, small, width)
-    return Scale(mode, first, width, width)
-
-
-def _check_width(normalization: Normalization, weights: _Weights | None, folder: Path) -> None:
-    """No more actions than the network has; it is not known where the weights cannot be read."""
-    action_dim = len(normalization.action.origin)
-    if weights is not None and action_dim > weights.arch.action_dim_padded:
-        raise OxygenError(
-            f'{folder}: the statistics have {action_dim} actions, '
-            f'the network only {weights.arch.action_dim_padded}'
-        )
-
-
-def _tokenizer_dir(described: Described, options: Options, folder: Path) -> Path:
-    places = (options.tokenizer,) if options.tokenizer else described.tokenizer_dirs
-    for place in places:
-        if (place / 'tokenizer.json').is_file():
-            return place
-    raise OxygenError(
-        f'{folder}: no tokenizer.json in {" or ".join(str(place) for place in places)}; copy '
-        'PaliGemma\'s tokenizer files there, or name their folder under "tokenizer" in oxygen.json'
-    )
+        raise OxygenError(f'{folder}: is not a folder; give the folder of a checkpoint')
+    for reader in READERS:
+        if reader.recognises(folder):
+            return reader.survey(folder, robot_tag)
+    raise OxygenError(f'{folder}: is no checkpoint that is known; supported: {supported()}')

@@ -9,13 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 
-from oxygen_ros.checkpoint.arch import EMBED, LM_HEAD
 from oxygen_ros.checkpoint.files import open_tensors
 from oxygen_ros.checkpoint.info import CheckpointInfo, Layout
-from oxygen_ros.checkpoint.weights import canonical_name, read_index
+from oxygen_ros.checkpoint.weights import read_index
 from oxygen_ros.types import OxygenError
-
-_TIED = {EMBED: LM_HEAD, LM_HEAD: EMBED}
 
 
 def check_tensors(info: Layout, expected: Mapping[str, tuple[int, ...]]) -> None:
@@ -23,8 +20,9 @@ def check_tensors(info: Layout, expected: Mapping[str, tuple[int, ...]]) -> None
 
     Raises one OxygenError that names every missing, unexpected and misshaped tensor.
     """
-    shapes = {name: stored.shape for name, stored in read_index(info.weight_files).items()}
-    for name, other in _TIED.items():
+    index = read_index(info.weight_files, info.naming)
+    shapes = {name: stored.shape for name, stored in index.items()}
+    for name, other in info.naming.tied.items():
         if name in shapes:
             shapes.setdefault(other, shapes[name])
     _compare(shapes, expected, str(info.path))
@@ -36,17 +34,17 @@ def iter_tensors(info: CheckpointInfo) -> Iterator[tuple[str, torch.Tensor]]:
     A head or embedding that is stored once is yielded under both names. The tensors are views
     of the file: copy what must outlive the step.
     """
-    index = read_index(info.weight_files)
+    index, tied = read_index(info.weight_files, info.naming), info.naming.tied
     for file in info.weight_files:
         with open_tensors(file, 'pt') as handle:
             for key in handle.offset_keys():
-                name = canonical_name(key)
+                name = info.naming.canonical(key)
                 if name is None:
                     continue
                 tensor = handle.get_tensor(key)
                 yield name, tensor
-                if name in _TIED and _TIED[name] not in index:
-                    yield _TIED[name], tensor
+                if name in tied and tied[name] not in index:
+                    yield tied[name], tensor
 
 
 @torch.no_grad()

@@ -50,26 +50,28 @@ class Options:
     relative_actions: list[bool] | None = None
 
 
-def read_options(folder: Path) -> Options:
+def read_options(folder: Path, others: tuple[str, ...] = ()) -> Options:
     """Read oxygen.json of a checkpoint folder, or the defaults where there is none.
 
-    Raises OxygenError on an unknown key or a value that is not allowed.
+    others: keys that another part reads. Raises OxygenError on an unknown key or a value that is
+    not allowed.
     """
     path = folder / FILE
     if not path.exists():
         return Options()
     values = read_json(path)
     known = ('architecture', 'state_in_prompt', 'relative_actions', *_CHOICES, *_COUNTS, *_PATHS)
-    _check_keys(values, known, f'{path}: unknown key')
+    check_keys(values, (*known, *others), f'{path}: unknown key')
+    values = {key: value for key, value in values.items() if key in known}
     _check_architecture(values.get('architecture', {}), path)
     for key in _COUNTS:
-        _check_number(values.get(key, 1), isinstance(values.get(key, 1), int), f'{path}: {key}')
+        check_number(values.get(key, 1), isinstance(values.get(key, 1), int), f'{path}: {key}')
     for key, allowed in _CHOICES.items():
         if key in values and values[key] not in allowed:
             raise OxygenError(f'{path}: {key} is {values[key]!r}, allowed: {", ".join(allowed)}')
     for key in _PATHS:
         if key in values:
-            values[key] = _existing(folder / str(values[key]), f'{path}: {key}')
+            values[key] = existing(folder / str(values[key]), f'{path}: {key}')
     _check_state_in_prompt(values, path)
     relative = values.get('relative_actions', [])
     if not isinstance(relative, list) or not all(isinstance(one, bool) for one in relative):
@@ -80,10 +82,10 @@ def read_options(folder: Path) -> Options:
 def _check_architecture(architecture: Any, path: Path) -> None:
     if not isinstance(architecture, dict):
         raise OxygenError(f'{path}: architecture must be an object of numbers')
-    _check_keys(architecture, ARCH_KEYS, f'{path}: unknown key under architecture')
+    check_keys(architecture, ARCH_KEYS, f'{path}: unknown key under architecture')
     for key, value in architecture.items():
         allowed_type = int | float if key in REAL_NUMBERS else int
-        _check_number(value, isinstance(value, allowed_type), f'{path}: architecture.{key}')
+        check_number(value, isinstance(value, allowed_type), f'{path}: architecture.{key}')
 
 
 def _check_state_in_prompt(values: Mapping[str, Any], path: Path) -> None:
@@ -97,18 +99,21 @@ def _check_state_in_prompt(values: Mapping[str, Any], path: Path) -> None:
         )
 
 
-def _check_keys(values: Mapping[str, Any], known: tuple[str, ...], problem: str) -> None:
+def check_keys(values: Mapping[str, Any], known: tuple[str, ...], problem: str) -> None:
+    """Raise OxygenError that begins with the problem and names the unknown and the known."""
     unknown = sorted(set(values) - set(known))
     if unknown:
         raise OxygenError(f'{problem} {", ".join(unknown)}; known: {", ".join(sorted(known))}')
 
 
-def _check_number(value: Any, right_type: bool, what: str) -> None:
+def check_number(value: Any, right_type: bool, what: str) -> None:
+    """Raise OxygenError if a value is no positive number."""
     if not right_type or isinstance(value, bool) or value <= 0:
         raise OxygenError(f'{what} is {value!r}, a positive number is expected')
 
 
-def _existing(path: Path, what: str) -> Path:
+def existing(path: Path, what: str) -> Path:
+    """The path, or OxygenError if nothing is there."""
     if not path.exists():
         raise OxygenError(f'{what} points to {path}, which does not exist')
     return path

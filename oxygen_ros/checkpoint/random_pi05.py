@@ -8,7 +8,6 @@ Weights are scaled so that activations stay healthy: actions of about unit scale
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,12 +16,16 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.numpy import save_file as save_arrays
-from safetensors.torch import save_file as save_tensors
 
 from oxygen_ros.checkpoint.arch import EMBED, Pi05Arch, tensor_shapes
+from oxygen_ros.checkpoint.random_files import (
+    SHARD_VALUES,
+    new_folder,
+    write_json,
+    write_weights,
+)
 from oxygen_ros.checkpoint.random_tokenizer import spoken_ids, vocabulary, write_tokenizer
 from oxygen_ros.checkpoint.random_weights import RandomWeights
-from oxygen_ros.checkpoint.weights import INDEX, SINGLE
 from oxygen_ros.types import OxygenError
 
 CAMERAS = ('base_0_rgb', 'left_wrist_0_rgb', 'right_wrist_0_rgb')
@@ -51,7 +54,7 @@ SIZES = {
 _DTYPES = {'tiny': torch.float32, 'small': torch.bfloat16, 'full': torch.bfloat16}
 _ATTENTION = {'tiny': 4.0, 'small': 1.5, 'full': 1.5}
 _TIED_ABOVE = 2**20  # values of a matrix that is stored once
-_SHARD_VALUES = 512 * 2**20  # a shard of at most 1 GB in bf16, so that no more is in memory
+_SHARD_VALUES = SHARD_VALUES
 _PRE_STATE = 'policy_preprocessor_step_0_normalizer_processor.safetensors'
 _POST_STATE = 'policy_postprocessor_step_0_unnormalizer_processor.safetensors'
 
@@ -70,11 +73,8 @@ def write_random_checkpoint(
     size: 'tiny', 'small' (both see SIZES) or 'full', which is written shard by shard.
     Raises OxygenError on a size that cannot be, and if the folder holds files already.
     """
-    folder = Path(path)
     arch = _checked_arch(size, cameras, state_dim, action_dim, horizon)
-    if folder.exists() and any(folder.iterdir()):
-        raise OxygenError(f'{folder}: holds files already; give a new or an empty folder')
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = new_folder(path)
     vocab = vocabulary(arch.vocab_size)
     write_tokenizer(folder / 'tokenizer', vocab)
     _write_descriptions(folder, arch, cameras, state_dim, action_dim)
@@ -126,7 +126,7 @@ def _write_descriptions(
         'image_resolution': [arch.image_size, arch.image_size],
         'tokenizer_max_length': 200,
     }
-    _write_json(folder / 'config.json', config)
+    write_json(folder / 'config.json', config)
     normalize = {
         'eps': 1e-8,
         'norm_map': {'VISUAL': 'IDENTITY', 'STATE': 'QUANTILES', 'ACTION': 'QUANTILES'},
@@ -137,19 +137,15 @@ def _write_descriptions(
         _step('tokenizer_processor', {'max_length': 200}),
     ]
     after = [_step('unnormalizer_processor', normalize, _POST_STATE)]
-    _write_json(folder / 'policy_preprocessor.json', {'steps': before})
-    _write_json(folder / 'policy_postprocessor.json', {'steps': after})
+    write_json(folder / 'policy_preprocessor.json', {'steps': before})
+    write_json(folder / 'policy_postprocessor.json', {'steps': after})
     heads = {key: getattr(arch, key) for key in ('heads', 'kv_heads', 'vision_heads')}
-    _write_json(folder / 'oxygen.json', {'architecture': heads})
+    write_json(folder / 'oxygen.json', {'architecture': heads})
 
 
 def _step(name: str, config: dict[str, Any], state_file: str | None = None) -> dict[str, Any]:
     step = {'registry_name': name, 'config': config}
     return step if state_file is None else {**step, 'state_file': state_file}
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=2) + '\n', encoding='utf-8')
 
 
 def _write_statistics(folder: Path, seed: int, state_dim: int, action_dim: int) -> None:
@@ -165,35 +161,13 @@ def _write_statistics(folder: Path, seed: int, state_dim: int, action_dim: int) 
 
 
 def _write_weights(folder: Path, arch: Pi05Arch, weights: RandomWeights) -> None:
-    """One file, or shards with an index; 'full' never has more than one shard in memory."""
-    shards = _shards(arch)
-    count = len(shards)
-    names = [f'model-{i:05d}-of-{count:05d}.safetensors' for i in range(1, count + 1)]
-    if count == 1:
-        names = [SINGLE]
-    weight_map = {}
-    for name, shard in zip(names, shards, strict=True):
-        tensors = {f'model.{key}': weights.tensor(key, shape) for key, shape in shard.items()}
-        save_tensors(tensors, folder / name)
-        weight_map.update(dict.fromkeys(tensors, name))
-    if count > 1:
-        _write_json(folder / INDEX, {'metadata': {}, 'weight_map': weight_map})
-
-
-def _shards(arch: Pi05Arch) -> list[dict[str, tuple[int, ...]]]:
-    """Tensors of each file. Large files hold the tied matrix once, as released ones do."""
-    shards: list[dict[str, tuple[int, ...]]] = [{}]
-    values = 0
-    for name, shape in tensor_shapes(arch).items():
-        count = math.prod(shape)
-        if name == EMBED and count > _TIED_ABOVE:
-            continue
-        if values and values + count > _SHARD_VALUES:
-            shards.append({})
-            values = 0
-        shards[-1][name] = shape
-        values += count
-    return shards
+    """Large files hold the tied matrix once, as released ones do."""
+    shapes = {
+        name: shape
+        for name, shape in tensor_shapes(arch).items()
+        if name != EMBED or math.prod(shape) <= _TIED_ABOVE
+    }
+    write_weights(folder, shapes, weights.tensor, _SHARD_VALUES, 'model.')
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

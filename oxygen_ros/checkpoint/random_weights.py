@@ -33,7 +33,8 @@ _GAINS = (
 class RandomWeights:
     """Values by name; each tensor depends on its name and the seed alone, not on the order.
 
-    spoken: ids of the tokens that answers are made of; eos_id ends one now and then. attention:
+    spoken: ids of the tokens that answers are made of; eos_id ends one now and then, the more so
+    the larger its row (ending). attention:
     how sharply the language model's attention picks. Two layers need 4.0, or answers turn in
     circles; with it 18 layers would be chaotic, bfloat16 and float32 having nothing in common.
     """
@@ -43,6 +44,7 @@ class RandomWeights:
     spoken: Sequence[int]
     eos_id: int
     attention: float = 1.5
+    ending: float = _ENDING
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         """The tensor of a canonical name."""
@@ -81,7 +83,7 @@ class RandomWeights:
         rows = self._normal(EMBED, shape, 1.0 / math.sqrt(shape[1]))
         size = torch.full((shape[0], 1), _UNSPOKEN, dtype=self.dtype)
         size[list(self.spoken)] = 1.0
-        size[self.eos_id] = _ENDING
+        size[self.eos_id] = self.ending
         return rows.mul_(size)
 
     def _action_out(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from oxygen_ros.checkpoint.files import open_tensors, read_json
@@ -14,21 +14,24 @@ SINGLE = 'model.safetensors'
 INDEX = 'model.safetensors.index.json'
 FLOATS = {'F64': 'float64', 'F32': 'float32', 'F16': 'float16', 'BF16': 'bfloat16'}
 
-# Stored name -> canonical name; every rule is tried in this order.
-RENAMES = (
-    (re.compile(r'^model\.'), ''),
-    (re.compile(r'^action_time_mlp_(in|out)\.'), r'time_mlp_\1.'),
-)
-# Canonical names that real files hold and that pi0.5 does not read, each with its reason.
-KNOWN_EXTRAS = {
-    'the expert has no words of its own': re.compile(
-        r'^paligemma_with_expert\.gemma_expert\.lm_head\.weight$'
-    ),
-    'pi0.5 writes the state into the prompt': re.compile(r'^state_proj\.(weight|bias)$'),
-    'norms of the expert are adaptive and have no weight': re.compile(
-        r'^paligemma_with_expert\.gemma_expert\.model\.(layers\.\d+\.\w*layer)?norm\.weight$'
-    ),
-}
+
+@dataclass(frozen=True)
+class Naming:
+    """How one family's stored tensors are called in its model.
+
+    renames: every rule is tried in this order. extras: stored names that the model does not read,
+    each with its reason. tied: name <-> name of one matrix, either of which may be missing.
+    """
+
+    renames: tuple[tuple[re.Pattern[str], str], ...] = ()
+    extras: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
+    tied: Mapping[str, str] = field(default_factory=dict)
+
+    def canonical(self, key: str) -> str | None:
+        """The name the model knows a stored tensor by; None for a known extra."""
+        for pattern, replacement in self.renames:
+            key = pattern.sub(replacement, key)
+        return None if any(extra.match(key) for extra in self.extras.values()) else key
 
 
 @dataclass(frozen=True)
@@ -39,13 +42,6 @@ class StoredTensor:
     key: str
     shape: tuple[int, ...]
     dtype: str
-
-
-def canonical_name(key: str) -> str | None:
-    """The name the model knows a stored tensor by; None for a known extra."""
-    for pattern, replacement in RENAMES:
-        key = pattern.sub(replacement, key)
-    return None if any(extra.match(key) for extra in KNOWN_EXTRAS.values()) else key
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
@@ -60,11 +56,11 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
     return tuple(folder / name for name in sorted(set(weight_map.values())))
 
 
-def read_index(files: Sequence[Path]) -> dict[str, StoredTensor]:
+def read_index(files: Sequence[Path], naming: Naming) -> dict[str, StoredTensor]:
     """Canonical name -> where it is stored, known extras left out. Raises OxygenError."""
     index: dict[str, StoredTensor] = {}
     for file in files:
-        for name, stored in _headers(file):
+        for name, stored in _headers(file, naming):
             if name in index:
                 first = index[name]
                 raise OxygenError(
@@ -74,10 +70,10 @@ def read_index(files: Sequence[Path]) -> dict[str, StoredTensor]:
     return index
 
 
-def _headers(file: Path) -> Iterator[tuple[str, StoredTensor]]:
+def _headers(file: Path, naming: Naming) -> Iterator[tuple[str, StoredTensor]]:
     with open_tensors(file, 'numpy') as handle:
         for key in handle.offset_keys():
-            name = canonical_name(key)
+            name = naming.canonical(key)
             if name is None:
                 continue
             part = handle.get_slice(key)

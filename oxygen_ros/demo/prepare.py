@@ -20,6 +20,7 @@ RECORDING_S = 10.0
 # What the made files depend on; a change makes them anew.
 SOURCES = (
     'checkpoint/random_pi05.py',
+    'checkpoint/random_files.py',
     'checkpoint/random_weights.py',
     'checkpoint/random_tokenizer.py',
     'checkpoint/arch.py',

@@ -21,7 +21,7 @@ from oxygen_ros.engine.kv_size import kv_size
 from oxygen_ros.engine.request import MODES, FrameState, Limits, Mode, RequestState
 from oxygen_ros.engine.runner import Runner
 from oxygen_ros.engine.scheduler import Admit, Decode, Scheduler, Serve
-from oxygen_ros.models.base import VLAModel
+from oxygen_ros.models.base import NoChunk, VLAModel
 from oxygen_ros.models.guidance import Guide
 from oxygen_ros.types import EngineStats, LanguageRequest, OxygenError, Reason
 
@@ -30,13 +30,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FrameAnswer:
-    """actions: float32 [H, A_padded], normalised; None with a problem instead."""
+    """actions: float32 [H, A_padded], normalised; None with a problem instead.
+
+    declined: the problem is the model's answer, not a failure.
+    """
 
     frame: FrameState
     actions: np.ndarray | None
     began_ns: int
     ended_ns: int
     problem: str = ''
+    declined: bool = False
 
 
 @dataclass(frozen=True)
@@ -181,11 +185,13 @@ class Engine:
         self.scheduler.check_integrity()
 
     def _serve(self, plan: Serve, began: int) -> FrameAnswer:
-        frame, problem = plan.frame, ''
+        frame, problem, declined = plan.frame, '', False
         actions: np.ndarray | None = None
         started = time.monotonic_ns()
         try:
             actions = self.runner.serve(plan).numpy()
+        except NoChunk as error:
+            problem, declined = str(error), True
         except RuntimeError as error:  # out of memory, a kernel's refusal: this frame alone
             _log.exception('frame %d failed', frame.number)
             problem = f'failed: {error}'
@@ -201,7 +207,7 @@ class Engine:
             frame.inputs = None  # the prefix is all that its requests need
             if not prefix:
                 self._fail_requests(frame, began, problem)
-        return FrameAnswer(frame, actions, began, self._clock(), problem)
+        return FrameAnswer(frame, actions, began, self._clock(), problem, declined)
 
     def _fail_requests(self, frame: FrameState, now: int, problem: str) -> None:
         for state in [r for r in self.scheduler.live if r.frame is frame]:

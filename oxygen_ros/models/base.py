@@ -49,6 +49,10 @@ class Prefilled:
     extras: dict[str, Any] = field(default_factory=dict)
 
 
+class NoChunk(RuntimeError):
+    """Raised by act(): the model is well, but its answer to this frame holds no actions."""
+
+
 FixedInputs = tuple[torch.Tensor, ...]  # one frame's inputs, padded to a shape that recurs
 
 
@@ -60,7 +64,10 @@ class VLAModel(Protocol):
     dtype: torch.dtype
 
     def prefix_length(self, inputs: Any) -> int:
-        """S of one frame's inputs, without computing anything."""
+        """Slots that prefill() writes for one frame's inputs, without computing anything.
+
+        S, and what the action branch has computed along with it behind the prefix.
+        """
         ...
 
     def prefill(self, inputs: Any, kv: KVWindow) -> Prefilled:

@@ -76,6 +76,10 @@ class KVWindow(PoolCache):
             row_numbers = torch.arange(rows.start, rows.stop, device=slots.device)
             self._index = (row_numbers[:, None], slots)
 
+    def starting_at(self, start: int) -> KVWindow:
+        """The same row and length, with new tokens from slot `start` on."""
+        return KVWindow(self._keys, self._values, self.rows, self.length, start)
+
     def reading(self) -> _Reader:
         """See PoolCache."""
         return _Reader(self._keys, self._values, self.rows, self.length)

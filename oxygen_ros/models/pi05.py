@@ -258,9 +258,10 @@ class Pi05(nn.Module):
     def _modulation(self, steps: int) -> list[tuple[Modulation, ...]]:
         """Modulations of each step and norm, computed once: they depend on the flow time alone."""
         if steps not in self._modulations:
-            times = flow_times(steps, self.options.time_rule)
+            arch, rule = self.arch, self.options.time_rule
+            times = flow_times(steps, rule)
             embedded = time_embedding(
-                times, self.arch.expert_width, self.arch.min_period, self.arch.max_period
+                times, arch.expert_width, arch.min_period, arch.max_period, rule
             ).to(self.device, self.dtype)
             silu = nn.functional.silu
             condition = silu(self.time_mlp_out(silu(self.time_mlp_in(embedded))))  # [steps, W]

@@ -94,12 +94,13 @@ class Expert(nn.Module):
 def flow_times(steps: int, rule: str) -> torch.Tensor:
     """Times of the Euler steps, float32 [steps], as the checkpoint's maker computes them.
 
-    'float32_of_step' (LeRobot): float32(1 + i * dt). 'accumulate_float32' (openpi): t += dt.
+    'float32_of_step' (LeRobot): float32(1 + i * dt). 'accumulate_float32' (openpi) and
+    'accumulate_all_float32' (StarVLA): t += dt.
     """
     step = -1.0 / steps
     if rule == 'float32_of_step':
         return torch.tensor([1.0 + index * step for index in range(steps)], dtype=torch.float32)
-    assert rule == 'accumulate_float32', rule
+    assert rule in ('accumulate_float32', 'accumulate_all_float32'), rule
     times = [torch.tensor(1.0)]
     while len(times) < steps:
         times.append(times[-1] + torch.tensor(step))
@@ -107,10 +108,14 @@ def flow_times(steps: int, rule: str) -> torch.Tensor:
 
 
 def time_embedding(
-    times: torch.Tensor, width: int, min_period: float, max_period: float
+    times: torch.Tensor, width: int, min_period: float, max_period: float, rule: str
 ) -> torch.Tensor:
-    """Sine and cosine of the flow time, taken in float64 -> float32 [steps, width]."""
-    fraction = torch.linspace(0.0, 1.0, width // 2, dtype=torch.float64)
+    """Sine and cosine of the flow time -> float32 [steps, width].
+
+    Taken in float64, but in float32 by the rule 'accumulate_all_float32'.
+    """
+    exact = torch.float32 if rule == 'accumulate_all_float32' else torch.float64
+    fraction = torch.linspace(0.0, 1.0, width // 2, dtype=exact)
     period = min_period * (max_period / min_period) ** fraction
-    angle = times.double()[:, None] * (2 * math.pi / period)
+    angle = times.to(exact)[:, None] * (2 * math.pi / period)
     return torch.cat([angle.sin(), angle.cos()], dim=-1).float()

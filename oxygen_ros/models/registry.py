@@ -3,49 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
 import torch
 
 from oxygen_ros.checkpoint import (
     CheckpointInfo,
     Layout,
+    Pi05Info,
+    Pi05Layout,
     check_tensors,
     iter_tensors,
     load_into,
     tensor_shapes,
 )
 from oxygen_ros.checkpoint.arch import LM_HEAD
-from oxygen_ros.models.base import ModelSpec, VLAModel
+from oxygen_ros.checkpoint.inspection import READERS, Reader
+from oxygen_ros.models import starvla, xiaomi_robotics_0
+from oxygen_ros.models.family import Family, Footprint, Parts, Progress
 from oxygen_ros.models.pi05 import Pi05, Pi05Options, model_spec, work_bytes
 from oxygen_ros.processing.pi05 import Pi05Processor
+from oxygen_ros.processing.tokenizer import Tokenizer
 from oxygen_ros.types import OxygenError, PolicyInfo
 
-Progress = Callable[[float], None] | None
 
+def register(family: str, reader: Reader, parts: Parts) -> None:
+    """Make a further family known: its checkpoints and its model. Raises OxygenError on a second.
 
-@dataclass(frozen=True)
-class Family:
-    """A loaded model and what stands around it. notes: options of this family as they are."""
-
-    model: VLAModel
-    processor: Any
-    notes: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Footprint:
-    """What a checkpoint will take, known before it is loaded. tensors: name -> shape.
-
-    work_bytes: about what a forward needs beside weights and KV.
+    Layouts that the reader makes bear the family's name.
     """
-
-    spec: ModelSpec
-    tensors: Mapping[str, tuple[int, ...]]
-    weight_bytes: int
-    work_bytes: int
+    if family in FAMILIES:
+        raise OxygenError(f'family {family!r} is known already: give yours another name')
+    FAMILIES[family] = parts
+    READERS.insert(0, reader)
 
 
 def load(
@@ -63,6 +53,11 @@ def footprint(info: Layout, rows: int, value_bytes: int) -> Footprint:
     return _parts(info).footprint(info, rows, value_bytes)
 
 
+def check_tokenizer(folder: Path, info: Layout) -> None:
+    """Raise OxygenError if a tokenizer folder does not fit the checkpoint."""
+    _parts(info).check_tokenizer(folder, info)
+
+
 def describe(info: Layout) -> PolicyInfo:
     """What a checkpoint expects and gives, without its weights."""
     return PolicyInfo(
@@ -70,17 +65,17 @@ def describe(info: Layout) -> PolicyInfo:
         cameras=info.cameras,
         state_dim=info.state_dim,
         action_dim=info.action_dim,
-        horizon=info.arch.horizon,
-        max_prefix_tokens=_max_prefix(info),
+        horizon=info.horizon,
+        max_prefix_tokens=info.max_prefix,
+        no_overlap=_parts(info).no_overlap(info),
     )
 
 
-def _max_prefix(info: Layout) -> int:
-    return len(info.cameras) * info.arch.tokens_per_camera + info.tokenizer_max_length
+_PI05_STEPS = 10
 
 
 def _load_pi05(
-    info: CheckpointInfo, device: torch.device, dtype: torch.dtype, progress: Progress
+    info: Pi05Info, device: torch.device, dtype: torch.dtype, progress: Progress
 ) -> Family:
     check_tensors(info, tensor_shapes(info.arch))  # names what is wrong before memory is taken
     processor = Pi05Processor(info)
@@ -100,10 +95,10 @@ def _load_pi05(
         'relative_actions': str(sum(info.relative_actions)),
         'tied_head': str(model.tie_if_equal()),
     }
-    return Family(model, processor, notes)
+    return Family(model, processor, _PI05_STEPS, notes)
 
 
-def _pi05_options(info: Layout) -> Pi05Options:
+def _pi05_options(info: Pi05Layout) -> Pi05Options:
     return Pi05Options(
         max_cameras=len(info.cameras),
         max_prompt_tokens=info.tokenizer_max_length,
@@ -112,7 +107,7 @@ def _pi05_options(info: Layout) -> Pi05Options:
     )
 
 
-def _pi05_footprint(info: Layout, rows: int, value_bytes: int) -> Footprint:
+def _pi05_footprint(info: Pi05Layout, rows: int, value_bytes: int) -> Footprint:
     options = _pi05_options(info)
     tensors = tensor_shapes(info.arch)
     values = sum(math.prod(shape) for shape in tensors.values())
@@ -122,20 +117,20 @@ def _pi05_footprint(info: Layout, rows: int, value_bytes: int) -> Footprint:
     return Footprint(model_spec(info.arch, options), tensors, values * value_bytes, work)
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """The functions of one family."""
-
-    load: Callable[[CheckpointInfo, torch.device, torch.dtype, Progress], Family]
-    footprint: Callable[[Layout, int, int], Footprint]
+def _check_pi05_tokenizer(folder: Path, info: Pi05Layout) -> None:
+    Tokenizer(folder, info.arch.vocab_size)
 
 
-_FAMILIES = {'pi05': _Parts(_load_pi05, _pi05_footprint)}
+FAMILIES = {
+    'pi05': Parts(_load_pi05, _pi05_footprint, _check_pi05_tokenizer),
+    'starvla': starvla.PARTS,
+    'xiaomi_robotics_0': xiaomi_robotics_0.PARTS,
+}
 
 
-def _parts(info: Layout) -> _Parts:
-    if info.family not in _FAMILIES:
+def _parts(info: Layout) -> Parts:
+    if info.family not in FAMILIES:
         raise OxygenError(
-            f'{info.path} is of family {info.family!r}: supported are {", ".join(_FAMILIES)}'
+            f'{info.path} is of family {info.family!r}: supported are {", ".join(FAMILIES)}'
         )
-    return _FAMILIES[info.family]
+    return FAMILIES[info.family]

@@ -1,4 +1,4 @@
-"""Camera pictures -> the square the vision tower sees, by either maker's rule.
+"""Camera pictures: which are there, and pi0.5's square of each, by either maker's rule.
 
 The two rules differ by up to 0.3 (of a range of 2) on sharp pictures, so a checkpoint is served
 with the rule it was trained with.
@@ -6,10 +6,38 @@ with the rule it was trained with.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from PIL import Image
 from torch.nn import functional
+
+from oxygen_ros.types import Observation, OxygenError
+
+
+def present_cameras(observation: Observation, slots: Sequence[str]) -> list[str]:
+    """Slots that have an image, in slot order. Raises OxygenError that lists what is allowed."""
+    unknown = sorted(set(observation.images) - set(slots))
+    if unknown:
+        raise OxygenError(
+            f'cameras {", ".join(unknown)} are unknown, allowed: {", ".join(slots)}; '
+            'change the camera names in the contract'
+        )
+    present = [slot for slot in slots if slot in observation.images]
+    if not present:
+        raise OxygenError(f'no camera image, at least one is needed of: {", ".join(slots)}')
+    return present
+
+
+def checked_image(image: np.ndarray, slot: str) -> np.ndarray:
+    """The image if it is uint8 [height, width, 3]; raises OxygenError if not."""
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
+        raise OxygenError(
+            f'image of {slot} is {image.dtype} {list(image.shape)}, uint8 [height, width, 3] '
+            'RGB is expected'
+        )
+    return image
 
 
 def resize_with_pad(image: np.ndarray, height: int, width: int, rule: str) -> torch.Tensor:

@@ -9,14 +9,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oxygen_ros.checkpoint.info import Normalization
+from oxygen_ros.checkpoint.info import Normalization, Scale
 
 
 def normalize_state(state: np.ndarray, norm: Normalization) -> np.ndarray:
-    """Robot units [D] -> the network's, about [-1, 1] for ranges; not clipped."""
+    """Robot units [D] -> the network's, about [-1, 1] for ranges; clipped to the scale's limit."""
     scale = norm.state
-    unit = (state.astype(scale.origin.dtype) - scale.origin) / scale.span_in
-    return unit * 2.0 - 1.0 if scale.is_range else unit
+    unit = _scaled(scale, state.astype(scale.origin.dtype), scale.span_in)
+    return unit if scale.limit is None else np.clip(unit, -scale.limit, scale.limit)
+
+
+def _scaled(scale: Scale, values: np.ndarray, span: np.ndarray) -> np.ndarray:
+    unit = (values - scale.origin) / span
+    unit = unit * 2.0 - 1.0 if scale.is_range else unit
+    return unit if scale.mask is None else np.where(scale.mask, unit, values)
 
 
 def anchored(state: np.ndarray, relative: Sequence[bool]) -> np.ndarray:
@@ -28,13 +34,32 @@ def anchored(state: np.ndarray, relative: Sequence[bool]) -> np.ndarray:
 def network_actions(actions: np.ndarray, norm: Normalization) -> np.ndarray:
     """Robot units [n, A] -> the network's [n, A]: the way back of robot_actions()."""
     scale = norm.action
-    unit = (actions.astype(scale.origin.dtype) - scale.origin) / scale.span_out
-    return (unit * 2.0 - 1.0 if scale.is_range else unit).astype(np.float32)
+    # A span of 0 has a mask, whose values are not scaled.
+    span = scale.span_out if scale.mask is None else scale.span_in
+    return _scaled(scale, actions.astype(scale.origin.dtype), span).astype(np.float32)
 
 
 def robot_actions(actions: np.ndarray, norm: Normalization) -> np.ndarray:
     """Network's [H, A_padded] -> float32 [H, A] in robot units, padding dropped."""
     scale = norm.action
-    own = actions[..., : len(scale.origin)].astype(scale.origin.dtype)
+    own = actions[..., : len(scale.origin)]
+    if scale.limit is not None:
+        return clipped_actions(own, norm).astype(np.float32)
+    own = own.astype(scale.origin.dtype)
     unit = (own + 1.0) / 2.0 if scale.is_range else own
     return (unit * scale.span_out + scale.origin).astype(np.float32)
+
+
+def clipped_actions(actions: np.ndarray, norm: Normalization) -> np.ndarray:
+    """StarVLA's un-normaliser: float32 [H, A] -> float64 in robot units.
+
+    Clipped first, then the gripper becomes 0 or 1, then what has a mask is scaled; the sum with 1
+    is taken in float32 as there.
+    """
+    scale = norm.action
+    assert scale.limit is not None and scale.mask is not None, 'a scale of StarVLA'
+    own = np.clip(actions, -scale.limit, scale.limit)
+    if 0 <= norm.gripper < own.shape[-1]:
+        own[..., norm.gripper] = own[..., norm.gripper] >= 0.5
+    scaled = 0.5 * (own + 1) * scale.span_out + scale.origin
+    return np.where(scale.mask, scaled, own)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from oxygen_ros.checkpoint.info import CheckpointInfo
+from oxygen_ros.checkpoint.info import Pi05Info
 from oxygen_ros.processing import normalization
-from oxygen_ros.processing.images import resize_with_pad
+from oxygen_ros.processing.images import checked_image, present_cameras, resize_with_pad
 from oxygen_ros.processing.prompt import clean_task, fit_prompt, state_bins
 from oxygen_ros.processing.tokenizer import Detokenizer, Tokenizer
 from oxygen_ros.types import Observation, OxygenError
@@ -31,7 +31,7 @@ class Pi05Inputs:
 class Pi05Processor:
     """Processing of one checkpoint, by its maker's rules."""
 
-    def __init__(self, info: CheckpointInfo):
+    def __init__(self, info: Pi05Info):
         """Raises OxygenError if the tokenizer cannot be loaded."""
         self._info = info
         self._tokenizer = Tokenizer(info.tokenizer_dir, info.arch.vocab_size)
@@ -70,21 +70,12 @@ class Pi05Processor:
 
     def _images(self, observation: Observation) -> torch.Tensor:
         """float32 [C, 3, h, w] of the cameras that are there, in slot order."""
-        slots = self._info.cameras
-        unknown = sorted(set(observation.images) - set(slots))
-        if unknown:
-            raise OxygenError(
-                f'cameras {", ".join(unknown)} are unknown, allowed: {", ".join(slots)}; '
-                'change the camera names in the contract'
-            )
-        present = [slot for slot in slots if slot in observation.images]
-        if not present:
-            raise OxygenError(f'no camera image, at least one is needed of: {", ".join(slots)}')
+        present = present_cameras(observation, self._info.cameras)
         height, width = self._info.image_resolution
         return torch.stack(
             [
                 resize_with_pad(
-                    _checked_image(observation.images[slot], slot),
+                    checked_image(observation.images[slot], slot),
                     height,
                     width,
                     self._info.image_resize,
@@ -105,9 +96,9 @@ class Pi05Processor:
                 f'state has shape {list(state.shape)}, the checkpoint expects '
                 f'[{self._info.state_dim}]; change the joints in the contract'
             )
-        bins = state_bins(
-            normalization.normalize_state(state.astype(np.float32), self._info.normalization)
-        )
+        own = normalization.normalize_state(state.astype(np.float32), self._info.normalization)
+        lacking = max(0, self._info.prompt_state_dim - len(own))
+        bins = state_bins(np.append(own, np.full(lacking, self._info.prompt_state_pad)))
         return fit_prompt(
             task,
             bins.tolist() if self._info.state_in_prompt else None,
@@ -115,12 +106,3 @@ class Pi05Processor:
             self._info.tokenizer_max_length,
             self._tokenizer.encode,
         )
-
-
-def _checked_image(image: np.ndarray, slot: str) -> np.ndarray:
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
-        raise OxygenError(
-            f'image of {slot} is {image.dtype} {list(image.shape)}, uint8 [height, width, 3] '
-            'RGB is expected'
-        )
-    return image

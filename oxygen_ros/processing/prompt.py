@@ -64,10 +64,21 @@ def fit_prompt(
         pieces = compose(task[:length], bins, layout)
         return [i for at, piece in enumerate(pieces) for i in encode(piece, at == 0)]
 
-    ids = ids_of(len(task))
+    return shortened(ids_of, len(task), max_tokens)
+
+
+def shortened(
+    ids_of: Callable[[int], list[int]], length: int, max_tokens: int
+) -> tuple[list[int], bool]:
+    """Ids of a prompt with as much of its task as fits, and whether that is not all of it.
+
+    ids_of: characters of the task, up to length -> ids. Raises OxygenError when even 0 exceed
+    max_tokens.
+    """
+    ids = ids_of(length)
     if len(ids) <= max_tokens:
         return ids, False
-    fits, exceeds = 0, len(task)
+    fits, exceeds = 0, length
     best = ids_of(0)
     if len(best) > max_tokens:
         raise OxygenError(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from oxygen_ros.ros.contract import Contract
+from oxygen_ros.ros.contract import MERGES, Contract
 from oxygen_ros.ros.joints import Joint
 from oxygen_ros.ros.parameters import Value, policy_options
 from oxygen_ros.ros.yaml_tree import brace
@@ -47,6 +47,7 @@ def check_contract(contract: Contract, info: PolicyInfo | None) -> list[Finding]
         _joints('actions', contract.actions.names, info.action_dim),
         *_units(contract),
         _horizon(contract, info),
+        *_merge(contract, info),
     ]
 
 
@@ -115,3 +116,12 @@ def _horizon(contract: Contract, info: PolicyInfo) -> Finding:
             f'valid_for_s {actions.valid_for_s:g} lets {used} of the {info.horizon} rows count'
         )
     return Finding('horizon', found, needed, Verdict.NOTE if detail else Verdict.OK, detail)
+
+
+def _merge(contract: Contract, info: PolicyInfo) -> list[Finding]:
+    """A line on a merge that the model cannot take part in."""
+    if contract.actions.merge != 'realtime' or not info.no_overlap:
+        return []
+    detail = f'actions.merge of the contract is realtime, but {info.no_overlap}'
+    needed = ', '.join(name for name in MERGES if name != 'realtime')
+    return [Finding('merge', 'realtime', needed, Verdict.MISFIT, detail)]

@@ -78,6 +78,46 @@ def test_the_other_format_fits_too(check):
     assert openpi.code == 0 and openpi.findings['checkpoint']['found'] == 'openpi, pi05'
 
 
+@pytest.fixture
+def xiaomi(tmp_path):
+    """A function: the golden Xiaomi checkpoint for a robot of 8 joints, and a contract for it."""
+    folder = Path(shutil.copytree(GOLDEN.parents[1] / 'xr0' / 'checkpoint', tmp_path / 'xr0'))
+    (folder / 'oxygen.json').write_text('{"state_dim": 8, "action_dim": 7}')
+
+    def make(merge='replace'):
+        def change(tree):
+            base, wrist = tree['cameras'].values()
+            tree['cameras'] = {'base_view': base, 'left_wrist_view': wrist}
+            tree['actions']['merge'] = merge
+
+        return {'checkpoint': folder, 'robot': write_contract(tmp_path / f'{merge}.yaml', change)}
+
+    return make
+
+
+def test_another_family_fits_too(check, xiaomi):
+    answer = check(**xiaomi(), parameters={'robot_tag': 'libero_tiny'})
+    assert answer.code == 0
+    assert answer.findings['checkpoint']['found'] == 'mibot, xiaomi_robotics_0'
+    assert 'of robot libero_tiny' in answer.findings['statistics']['found']
+    assert '[(9, 3)]' in answer.findings['statistics']['detail']
+    assert answer.findings['horizon']['needed'].startswith('10 rows')
+
+
+def test_a_robot_tag_that_is_not_there_lists_those_that_are(check, xiaomi):
+    answer = check(**xiaomi(), parameters={'robot_tag': 'aloha'})
+    assert answer.verdicts('misfit') == {'statistics'}
+    assert 'bridge_tiny, libero_tiny' in answer.findings['statistics']['detail']
+
+
+def test_a_merge_that_the_model_cannot_take_part_in(check, xiaomi):
+    answer = check(**xiaomi('realtime'), parameters={'robot_tag': 'libero_tiny'})
+    assert answer.verdicts('misfit') == {'merge'}
+    finding = answer.findings['merge']
+    assert finding['needed'] == 'replace, blend, average'
+    assert 'prefix_length is 0' in finding['detail']
+
+
 def test_c50_a_narrow_robot_on_a_wide_head(check, tmp_path):
     """Statistics as wide as the head, a robot of 7 joints: fits once oxygen.json says so."""
     folder = write_random_checkpoint(tmp_path / 'wide', state_dim=32, action_dim=32)

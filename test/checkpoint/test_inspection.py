@@ -168,7 +168,7 @@ def test_json_of_another_shape_is_refused(copy_of, edit, name, values):
 def test_a_folder_that_is_no_checkpoint(tmp_path):
     with pytest.raises(OxygenError, match=f'{tmp_path}/none: is not a folder'):
         inspect_checkpoint(tmp_path / 'none')
-    with pytest.raises(OxygenError, match="neither LeRobot's layout .* nor openpi's"):
+    with pytest.raises(OxygenError, match="Xiaomi-Robotics-0; LeRobot's pi0.5"):
         inspect_checkpoint(tmp_path)
     (tmp_path / 'params').mkdir()
     with pytest.raises(OxygenError, match='JAX.*convert_jax_model_to_pytorch'):

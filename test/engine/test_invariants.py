@@ -1,13 +1,16 @@
-"""Design invariants 1, 2, 3, 6, 7 and 8, each on a tiny real model."""
+"""Design invariants 1, 2, 3, 6, 7 and 8, each on a tiny real model of each family."""
 
 import numpy as np
 import pytest
 import torch
 from asking import MODES, answers, ask, drain
+from families import WAYS
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from oxygen_ros.engine.scheduler import Decode
 from oxygen_ros.types import ActionChunk, FrameDropped, OxygenError, Reason, TokenDelta
+
+pytestmark = pytest.mark.parametrize('family', WAYS, indirect=True, scope='session')
 
 # -- 1. one prefill per frame
 
@@ -22,13 +25,11 @@ def test_prefills_per_frame(make_policy, observation, mode, per_frame):
     assert policy.stats.prefills == per_frame
 
 
-def test_absent_cameras_are_not_encoded(make_policy, observation):
+def test_absent_cameras_are_not_encoded(family, make_policy, observation):
     policy = make_policy()
     seen = []
-    policy.engine.model.vision.embeddings.register_forward_pre_hook(
-        lambda _, arguments: seen.append(len(arguments[0]))
-    )
-    policy.act(observation(without=('left_wrist_0_rgb',)))
+    family.count_encoded(policy.engine.model, seen)
+    policy.act(observation(without=(1,)))
     policy.act(observation(1))
     assert seen == [2, 3]
 
@@ -108,9 +109,9 @@ def test_no_kv_moves_between_frames(make_policy, observation):
 def test_a_fork_is_counted_apart(make_policy, observation):
     policy = make_policy()
     policy.act(observation(), requests=[ask('a'), ask('b'), ask('c')])
+    prefix = policy.engine.scheduler.live[0].frame.prefilled.length
     drain(policy)
     stats = policy.stats
-    prefix = policy.engine.model.prefix_length(policy._processor.frame(observation()))
     assert stats.forks == 2
     assert stats.fork_bytes == 2 * prefix * policy.engine.pool.slot_bytes
     assert stats.kv_bytes_copied_between_frames == 0
@@ -230,13 +231,15 @@ def test_a_bad_request_among_good_ones(make_policy, observation):
     assert policy.stats.requests_ended == {'refused': 6, 'length': 1}
 
 
-def test_actions_that_are_not_finite_are_not_handed_out(make_policy, observation):
+def test_actions_that_are_not_finite_are_not_handed_out(family, make_policy, observation):
     policy = make_policy()
-    noise = np.full((10, 32), np.nan, np.float32)
-    with pytest.raises(OxygenError, match='not finite'):
-        policy.act(observation(), noise)
-    policy.observe(observation(), noise)
-    (dropped,) = policy.step()
+    spec = policy.engine.model.spec
+    noise = np.full((spec.horizon, spec.action_dim), np.nan, np.float32)
+    with family.spoiled_actions(policy.engine.model):
+        with pytest.raises(OxygenError, match='not finite'):
+            policy.act(observation(), noise)
+        policy.observe(observation(), noise)
+        (dropped,) = policy.step()
     assert isinstance(dropped, FrameDropped) and dropped.stamp_ns == observation().stamp_ns
     reference = make_policy().act(observation())
     np.testing.assert_array_equal(policy.act(observation()).actions, reference.actions)

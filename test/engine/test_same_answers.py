@@ -4,15 +4,18 @@ import numpy as np
 import pytest
 import torch
 from asking import MODES, answers, ask, drain
-from transformers import GemmaConfig, GemmaModel
+from families import FAMILIES
+
+RUNS = [(name, way) for name, family in FAMILIES.items() for way in family.executions]
+pytestmark = pytest.mark.parametrize('family, execution', RUNS, indirect=True, scope='session')
 
 # six frames with prefixes of different lengths, one masked camera, prompts of 0 to 4 words
 FRAMES = [
     ((), ['']),
     ((), ['what is it']),
-    (('left_wrist_0_rgb',), ['', 'open the drawer']),
+    ((1,), ['', 'open the drawer']),
     ((), ['say more']),
-    (('base_0_rgb', 'right_wrist_0_rgb'), ['go']),
+    ((0, 2), ['go']),
     ((), ['the blue block', '']),
 ]
 TOKENS = 9
@@ -33,12 +36,17 @@ def play(policy, observation):
     return chunks, answers(outputs)
 
 
-@pytest.fixture(scope='module', params=['eager', 'fused', 'graphs'])
-def played(make_policy, observation, request):
+@pytest.fixture(scope='session')
+def execution(request):
+    return request.param
+
+
+@pytest.fixture(scope='session')
+def played(make_policy, observation, execution):
     return {
         mode: (policy, *play(policy, observation))
         for mode in MODES
-        for policy in [make_policy(mode=mode, budget=2, max_rows=8, execution=request.param)]
+        for policy in [make_policy(mode=mode, budget=2, max_rows=8, execution=execution)]
     }
 
 
@@ -51,22 +59,32 @@ def test_actions_are_bit_equal_in_all_modes(played):
     assert not np.array_equal(first.actions, second.actions), 'frames differ'
 
 
-def test_actions_are_bit_equal_for_the_same_noise_given_by_hand(make_policy, observation):
-    noise = np.random.default_rng(5).standard_normal((10, 32)).astype(np.float32)
-    chunks = [
-        make_policy(mode=mode).act(observation(3), noise, [ask('q')]).actions for mode in MODES
-    ]
+def test_actions_are_bit_equal_for_noise_given_by_hand(make_policy, observation, execution):
+    policies = [make_policy(mode=mode, execution=execution) for mode in MODES]
+    spec = policies[0].engine.model.spec
+    random = np.random.default_rng(5)
+    noise = random.standard_normal((spec.horizon, spec.action_dim)).astype(np.float32)
+    chunks = [policy.act(observation(3), noise, [ask('q')]).actions for policy in policies]
     np.testing.assert_array_equal(chunks[0], chunks[1])
     np.testing.assert_array_equal(chunks[0], chunks[2])
 
 
+@pytest.fixture(scope='session')
+def recomputed(family, make_policy, observation):
+    """Request id -> its tokens by a recomputation of that request alone."""
+    policy = make_policy(execution='eager')
+    return {
+        f'{number}.{index}': full_recompute(
+            family, policy, observation(number, without), prompt, TOKENS
+        )
+        for number, (without, prompts) in enumerate(FRAMES)
+        for index, prompt in enumerate(prompts)
+    }
+
+
 @pytest.mark.parametrize('mode', MODES)
-def test_tokens_equal_a_full_recompute_without_a_cache(played, observation, mode):
-    policy, _, tokens = played[mode]
-    for number, (without, prompts) in enumerate(FRAMES):
-        for index, prompt in enumerate(prompts):
-            expected = full_recompute(policy, observation(number, without), prompt, TOKENS)
-            assert tokens[f'{number}.{index}'] == expected, f'{mode} {number}.{index}'
+def test_tokens_equal_a_full_recompute_without_a_cache(played, recomputed, mode):
+    assert played[mode][2] == recomputed
 
 
 def test_rows_really_shared_a_batch(played):
@@ -81,38 +99,15 @@ def test_answers_of_different_frames_differ(played):
 
 
 @torch.inference_mode()
-def full_recompute(policy, observation, prompt, count):
-    """Greedy tokens of one request alone: the whole sequence through a plain Gemma each time."""
+def full_recompute(family, policy, observation, prompt, count):
+    """Greedy tokens of one request alone, the whole sequence computed anew for each."""
     model = policy.engine.model
-    inputs = policy._processor.frame(observation)
-    words = torch.tensor(policy._processor.prompt_tokens(prompt), dtype=torch.long)
-    backbone = plain_gemma(model)
-    prefix = torch.cat(
-        [model.embed_images(inputs.pixel_values), backbone.embed_tokens(inputs.token_ids)]
-    )
+    words = policy._processor.prompt_tokens(prompt)
+    logits = family.recompute(model, policy._processor.frame(observation))
     tokens = []
     for _ in range(count):
-        tail = backbone.embed_tokens(torch.cat([words, torch.tensor(tokens, dtype=torch.long)]))
-        sequence = torch.cat([prefix, tail])
-        seen = torch.ones(len(sequence), len(sequence), dtype=torch.bool).tril()
-        seen[: len(prefix), : len(prefix)] = True
-        mask = torch.zeros(seen.shape).masked_fill(~seen, -2.3819763e38)
-        hidden = backbone(
-            inputs_embeds=sequence[None],
-            attention_mask=mask[None, None],
-            position_ids=torch.arange(len(sequence))[None],
-            use_cache=False,
-        ).last_hidden_state
-        token = int(model.lm_head(hidden[0, -1]).argmax())
+        token = int(logits(torch.tensor([*words, *tokens], dtype=torch.long)).argmax())
         if token in model.spec.eos_ids:
             break
         tokens.append(token)
     return tokens
-
-
-def plain_gemma(model):
-    """transformers' Gemma with eager attention and the same weights: none of our cache code."""
-    config = GemmaConfig(**{**model.lm.config.to_dict(), 'attn_implementation': 'eager'})
-    backbone = GemmaModel(config).eval()
-    backbone.load_state_dict(model.lm.state_dict())
-    return backbone

@@ -1,0 +1,104 @@
+"""StarVLA's heads as the benchmark runs them: random weights, and inputs of real lengths."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from oxygen_ros.bench.setting import Setting
+from oxygen_ros.checkpoint import load_into, random_qwen
+from oxygen_ros.checkpoint.random_starvla import SIZES, StarvlaWeights, tensor_shapes
+from oxygen_ros.checkpoint.starvla import FAMILY, HEADS, StarvlaLayout, naming
+from oxygen_ros.models.starvla import StarVLA
+from oxygen_ros.policy import DTYPES
+from oxygen_ros.processing.starvla import StarvlaInputs
+from oxygen_ros.types import OxygenError
+
+# Patches of a camera in height and width: what Qwen's resize makes of the squeezed picture.
+_GRIDS = {'tiny': (4, 4), 'small': (16, 16)}
+_MERGED = 4  # patches of one image token
+_OTHERS = 2  # vision tokens around an image
+_ACTIONS = 7  # of the robot, as its state
+
+
+def build_model(setting: Setting, head: str = 'QwenPI_v3') -> StarVLA:
+    """The network with random weights that never ends an answer by itself."""
+    layout = random_layout(setting, head)
+    device, dtype = torch.device(setting.device), DTYPES[setting.dtype]
+    model = StarVLA(layout, device, dtype)
+    weights = StarvlaWeights(0, dtype, spoken=range(model.spec.vocab_size), eos_id=0)
+    parameters = dict(model.named_parameters())
+    load_into(
+        parameters,
+        ((name, weights.tensor(name, tuple(p.shape))) for name, p in parameters.items()),
+    )
+    return model
+
+
+def random_layout(setting: Setting, name: str) -> StarvlaLayout:
+    """What a run of this size would be read as, without writing one. Raises OxygenError."""
+    if setting.size not in SIZES:
+        raise OxygenError(f'size is {setting.size!r}, allowed: {", ".join(SIZES)}')
+    if name not in HEADS or HEADS[name].conditioned not in ('layers', 'last'):
+        flows = [n for n, head in HEADS.items() if head.conditioned in ('layers', 'last')]
+        raise OxygenError(f'head is {name!r}, measured are {", ".join(flows)}')
+    vocab = random_qwen.vocabulary(random_qwen.checked(setting.size)['text']['vocab_size'])
+    vlm = random_qwen.vlm_config(setting.size, vocab)
+    own = {'action': _ACTIONS, 'state': _ACTIONS, 'horizon': setting.horizon}
+    sizes = {**SIZES[setting.size], **own}
+    head = replace(HEADS[name], horizon=setting.horizon)
+    rows, columns = _GRIDS[setting.size]
+    tokens = rows * columns // _MERGED
+    shapes: dict[str, Any] = tensor_shapes(vlm, name, sizes)
+    width = shapes['action_model.future_tokens.weight'][1]
+    return StarvlaLayout(
+        path=Path('random'),
+        format='starvla',
+        family=FAMILY,
+        cameras=tuple(f'camera_{number}' for number in range(setting.cameras)),
+        state_dim=_ACTIONS,
+        action_dim=_ACTIONS,
+        horizon=setting.horizon,
+        max_prefix=setting.cameras * tokens + setting.prompt_tokens,
+        dtype='bfloat16',
+        weight_files=(),
+        naming=naming(head, True),
+        head=head,
+        name=name,
+        vlm=vlm,
+        image=random_qwen.image_rule(setting.size),
+        base_vlm=Path('random'),
+        attention_heads=width // sizes['head_dim'],
+        buckets=1000,
+        include_state=True,
+        prompt='{instruction}',
+        image_size=(sizes['image'], sizes['image']),
+        image_tokens=tokens,
+        text_tokens=setting.prompt_tokens,
+        fast_tokenizer=None,
+        max_action_tokens=1,
+        sizes=shapes,
+    )
+
+
+def make_inputs(model: StarVLA, setting: Setting, number: int) -> StarvlaInputs:
+    """One frame's inputs, different for each number."""
+    random = torch.Generator().manual_seed(number)
+    config, (rows, columns) = model.vlm.config, _GRIDS[setting.size]
+    tokens, cameras = rows * columns // _MERGED, setting.cameras
+    start, end = config.vision_start_token_id, config.vision_end_token_id
+    image = torch.tensor([start, *[config.image_token_id] * tokens, end])
+    words = torch.randint(256, (setting.prompt_tokens - _OTHERS * cameras,), generator=random)
+    values = 3 * 2 * 16 * 16
+    embedded = model.layout.head.state == 'embedded'
+    return StarvlaInputs(
+        token_ids=torch.cat([image.repeat(cameras), words]),
+        suffix_ids=torch.empty(0, dtype=torch.int64),
+        pixel_values=torch.rand(cameras * rows * columns, values, generator=random) * 2 - 1,
+        grid=torch.tensor([[1, rows, columns]] * cameras),
+        state=torch.randn(1, _ACTIONS, generator=random) if embedded else None,
+        truncated=False,
+    )

@@ -1,0 +1,226 @@
+"""What Qwen-VL checkpoints share: image patches by PIL, a byte-level tokenizer, streamed text."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from PIL import Image
+from transformers import PreTrainedTokenizerFast
+from transformers.image_transforms import normalize, rescale
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
+
+from oxygen_ros.types import OxygenError
+
+IMAGE = '<|image_pad|>'
+VIEW = f'<|vision_start|>{IMAGE}<|vision_end|>'
+_ALWAYS = ('do_resize', 'do_rescale', 'do_normalize')
+_ENDS = ('<|im_end|>', '<|endoftext|>')
+
+
+@dataclass(frozen=True)
+class Patches:
+    """Images as the vision tower takes them.
+
+    values: float32 [P, values of one]. grid: int64 [images, 3], patches in time, height, width.
+    tokens: of each image in the prompt.
+    """
+
+    values: torch.Tensor
+    grid: torch.Tensor
+    tokens: list[int]
+
+
+class QwenImages:
+    """The Qwen image processor that resizes with PIL, bit for bit, in a fraction of its time.
+
+    The one that resizes with torchvision is off by one grey level in places, and moves actions.
+    """
+
+    def __init__(self, values: Mapping[str, Any], where: Path) -> None:
+        """values: of a preprocessor_config.json. Raises OxygenError."""
+        processor = getattr(transformers, 'Qwen2VLImageProcessorPil', None)
+        if processor is None:
+            raise OxygenError(
+                f'transformers {transformers.__version__} has no Qwen2VLImageProcessorPil, which '
+                'this checkpoint needs: 5.17 and newer have it; install the version in '
+                'requirements/'
+            )
+        try:
+            rule = processor(**values)  # knows the defaults
+            self._limits = int(rule.size['shortest_edge']), int(rule.size['longest_edge'])
+            self._patch, self._merge = int(rule.patch_size), int(rule.merge_size)
+            self._frames, self._resample = int(rule.temporal_patch_size), int(rule.resample)
+            self._levels = _levels(rule.rescale_factor, rule.image_mean, rule.image_std)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise OxygenError(f'{where}: is no Qwen image processor ({error})') from error
+        skipped = [key for key in _ALWAYS if not getattr(rule, key)]
+        if skipped:
+            raise OxygenError(f'{where}: {", ".join(skipped)} is false, only true is supported')
+
+    def __call__(self, images: Sequence[np.ndarray]) -> Patches:
+        """uint8 [H, W, 3] of any size each. Raises OxygenError on one that cannot be resized."""
+        patches = [self._patches(self._resized(image)) for image in images]
+        grid = np.array([[1, *sides] for _, sides in patches], np.int64)
+        tokens = (grid.prod(-1) // self._merge**2).tolist()
+        values = np.concatenate([values for values, _ in patches])
+        return Patches(torch.from_numpy(values), torch.from_numpy(grid), tokens)
+
+    def _resized(self, image: np.ndarray) -> np.ndarray:
+        height, width = image.shape[:2]
+        least, most = self._limits
+        try:
+            sides = smart_resize(height, width, self._patch * self._merge, least, most)
+        except ValueError as error:
+            raise OxygenError(f'an image of {width}x{height} cannot be used: {error}') from error
+        if sides == (height, width):
+            return image
+        resample = Image.Resampling(self._resample)
+        return np.asarray(Image.fromarray(image).resize(sides[::-1], resample=resample))
+
+    def _patches(self, image: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
+        """uint8 [H, W, 3] -> float32 [P, 3 * frames * patch * patch], merged ones together."""
+        patch, merge = self._patch, self._merge
+        rows, columns = image.shape[0] // patch, image.shape[1] // patch
+        shape = (rows // merge, merge, patch, columns // merge, merge, patch, 3)
+        # by block, place in it and channel, then the pixels of a patch
+        cut = image.reshape(shape).transpose(0, 3, 1, 4, 6, 2, 5).reshape(-1, 3, patch * patch)
+        values = np.empty((len(cut), 3, self._frames, patch * patch), np.float32)
+        for channel in range(3):
+            values[:, channel] = self._levels[channel][cut[:, channel]][:, None]
+        return values.reshape(len(cut), -1), (rows, columns)
+
+
+def _levels(factor: float, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
+    """What each grey level of each channel becomes: float32 [3, 256]."""
+    grey = np.broadcast_to(np.arange(256, dtype=np.uint8), (3, 1, 256))
+    scaled = rescale(grey, factor, data_format='channels_first')
+    made = normalize(scaled, mean, std, data_format='channels_first')
+    return np.ascontiguousarray(made[:, 0], np.float32)
+
+
+class QwenTokenizer:
+    """A local Qwen tokenizer folder: words -> ids, and streamed ids -> words."""
+
+    def __init__(self, folder: Path, vocab_size: int) -> None:
+        """vocab_size: rows of the embedding; no id at or above it is ever returned."""
+        try:
+            self._fast = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+        except Exception as error:  # the library raises bare Exception for bad files
+            raise OxygenError(f'{folder}: tokenizer cannot be loaded ({error})') from error
+        self._folder, self._vocab_size = folder, vocab_size
+        self._added = {i: token.content for i, token in self._fast.added_tokens_decoder.items()}
+        self._special = frozenset(
+            i for i, token in self._fast.added_tokens_decoder.items() if token.special
+        )
+        known = set(self._added.values())
+        missing = [token for token in (IMAGE, _ENDS[0]) if token not in known]
+        if missing:
+            raise OxygenError(
+                f'{folder}: the tokenizer has no {", ".join(missing)}, as Qwen-VL has'
+            )
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Tokens that end an answer."""
+        return frozenset(i for i, content in self._added.items() if content in _ENDS)
+
+    @property
+    def image_id(self) -> int:
+        """The placeholder of one image token."""
+        return next(i for i, content in self._added.items() if content == IMAGE)
+
+    def numbered(self, start: str) -> dict[int, int]:
+        """Ids of tokens that are `start`, a number and '>' -> the number."""
+        found = (
+            (i, content[len(start) : -1])
+            for i, content in self._added.items()
+            if content.startswith(start)
+        )
+        return {i: int(number) for i, number in found if number.isdigit()}
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text in which special tokens are written out. Raises OxygenError."""
+        ids = self._fast.encode(text, add_special_tokens=False)
+        beyond = [i for i in ids if i >= self._vocab_size]
+        if beyond:
+            words = ', '.join(self._fast.convert_ids_to_tokens(beyond))
+            raise OxygenError(f'the text holds {words}, which the model has no embedding for')
+        return list(ids)
+
+    def chat(self, content: Sequence[Any]) -> str:
+        """What a user says in the model's chat format, up to where the assistant begins.
+
+        content: texts, and {'type': 'image'} for each image. Raises OxygenError.
+        """
+        parts = [{'type': 'text', 'text': c} if isinstance(c, str) else c for c in content]
+        message = {'role': 'user', 'content': parts}
+        try:
+            text = self._fast.apply_chat_template(
+                [message], tokenize=False, add_generation_prompt=True
+            )
+        except Exception as error:  # of the template's own language
+            raise OxygenError(
+                f'{self._folder}: the chat template cannot be used ({error}); copy the complete '
+                'base model, with chat_template.jinja or tokenizer_config.json'
+            ) from error
+        return str(text)
+
+    def special_in(self, text: str) -> list[str]:
+        """Special tokens that are written out in a text."""
+        return [self._added[i] for i in self.encode(text) if i in self._special]
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """What a token adds to the text, b'' for a special one."""
+        if token_id in self._special:
+            return b''
+        if token_id in self._added:
+            return self._added[token_id].encode()
+        token = self._fast.convert_ids_to_tokens(token_id)
+        return b'' if token is None else bytes(_byte_of()[character] for character in token)
+
+    def detokenizer(self) -> ByteDetokenizer:
+        """A stream of its own for one answer."""
+        return ByteDetokenizer(self)
+
+
+class ByteDetokenizer:
+    """Turns one answer's ids into text as they come; bytes wait until they make a character."""
+
+    def __init__(self, tokenizer: QwenTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder('utf-8')('replace')
+
+    def push(self, token_id: int) -> str:
+        """Text that this token completes, '' while bytes are held back."""
+        return self._decoder.decode(self._tokenizer.bytes_of(token_id))
+
+    def flush(self) -> str:
+        """Text of what is held back; incomplete characters become U+FFFD."""
+        return self._decoder.decode(b'', final=True)
+
+
+@lru_cache(maxsize=1)
+def _byte_of() -> dict[str, int]:
+    """Character of a byte-level vocabulary -> its byte: printable bytes stand for themselves,
+    the others for the characters from 256 on (GPT-2's rule).
+    """
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    characters = {chr(byte): byte for byte in printable}
+    return characters | {chr(256 + number): byte for number, byte in enumerate(others)}
+
+
+def spread(text: str, tokens: Sequence[int]) -> str:
+    """A prompt with one placeholder per image -> one per image token, images in order."""
+    pieces = text.split(IMAGE)
+    assert len(pieces) == len(tokens) + 1, f'{len(pieces) - 1} placeholders, {len(tokens)} images'
+    spread = [piece + IMAGE * count for piece, count in zip(pieces, tokens, strict=False)]
+    return ''.join([*spread, pieces[-1]])
