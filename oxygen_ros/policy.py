@@ -136,6 +136,7 @@ class Policy:
         self.tasks = TaskSchedule(options.tasks)
         self._words: dict[str, Detokenizer] = {}
         self._truncated = 0
+        self._fallback = ''
         self._make_ready(family.model)
 
     @classmethod
@@ -298,7 +299,8 @@ class Policy:
             self.engine.stats,
             truncated_instructions=self._truncated,
             tasks_skipped=dict(self.tasks.skipped),
-            execution=self.info.effective['execution'],
+            execution=self.engine.execution.name,
+            fallback=self._fallback,
             captures_after_ready=compilations() - self._compilations,
         )
 
@@ -392,7 +394,8 @@ class Policy:
                 raise OxygenError(f'the model failed in its first frame: {reason}') from error
             _log.warning("execution '%s' failed, now 'eager': %s", way.name, reason)
             self._start(model, EAGER)
-            self._note_execution(f'eager, because {way.name} failed: {reason}')
+            self._fallback = f'{way.name} failed: {reason}'
+            self._note_execution(f'eager, because {self._fallback}')
         self._compilations = compilations()
 
     def _start(self, model: VLAModel, way: Execution) -> None:

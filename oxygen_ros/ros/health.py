@@ -141,8 +141,12 @@ def _engine(report: Report, status: msg.EngineStatus) -> Entry:
         level = WARN
     text = f'{report.state}: {report.detail}' if report.detail else report.state
     stats = report.stats
+    if stats.fallback:
+        level, text = max(level, WARN), f'{text}; runs eagerly: {stats.fallback}'
     values: dict[str, object] = {
         'state': report.state,
+        'execution': stats.execution,
+        'captures_after_ready': stats.captures_after_ready,
         'frames': status.frames,
         'chunks': status.chunks,
         'frames_per_s': status.frames_per_s,

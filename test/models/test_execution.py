@@ -1,7 +1,10 @@
 """Ways to run a model: the same numbers, nothing captured after ready, an honest fallback."""
 
 import dataclasses
-import logging
+import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,7 +12,6 @@ import torch
 from test_pi05_golden import GOLDEN, case, normalised, observation
 
 from oxygen_ros.engine import execution
-from oxygen_ros.models.pi05 import Pi05
 from oxygen_ros.policy import Policy
 from oxygen_ros.types import LanguageRequest, OxygenError
 
@@ -71,22 +73,28 @@ def test_a_row_that_was_poisoned_is_clean_for_its_next_frame():
     np.testing.assert_array_equal(policy.act(seen, noise).actions, clean)
 
 
-def test_a_way_that_fails_falls_back_to_eager_and_says_so(monkeypatch, caplog):
-    plain = Pi05.use_layers
-
-    def broken(model, kind):
-        if kind == 'compiled':
-            raise RuntimeError('no C++ compiler')
-        plain(model, kind)
-
-    monkeypatch.setattr(Pi05, 'use_layers', broken)
-    with caplog.at_level(logging.WARNING):
-        policy = load('compiled')
-    assert policy.stats.execution == 'eager, because compiled failed: no C++ compiler'
-    assert 'no C++ compiler' in caplog.text
-    about, inputs, expected = case('pi05_lerobot')
-    chunk = policy.act(observation(about, inputs, 'a'), inputs['a.noise'][0])
-    np.testing.assert_allclose(chunk.actions, expected['a.actions_robot'][0], rtol=1e-5, atol=1e-6)
+def test_a_way_that_fails_falls_back_to_eager_and_says_so(tmp_path):
+    """A machine without a C++ compiler, and with nothing compiled earlier."""
+    lines = [
+        'import json, sys',
+        'from oxygen_ros.policy import Policy',
+        "policy = Policy.from_checkpoint(sys.argv[1], execution='compiled')",
+        'stats = policy.stats',
+        'asked = policy.info.effective["execution"]',
+        'print(json.dumps([stats.execution, stats.fallback, asked, stats.frames]))',
+    ]
+    environment = {**os.environ, 'CXX': '/nowhere/c++', 'TORCHINDUCTOR_CACHE_DIR': str(tmp_path)}
+    ran = subprocess.run(
+        [sys.executable, '-c', '\n'.join(lines), str(CHECKPOINT)],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    way, why, effective, frames = json.loads(ran.stdout)
+    assert way == 'eager' and why.startswith('compiled failed: ') and frames == 0
+    assert effective == f'eager, because {why}'
+    assert "execution 'compiled' failed, now 'eager'" in ran.stderr
 
 
 def test_an_unknown_way_is_refused():
