@@ -19,6 +19,10 @@ from oxygen_ros.replay.sources import Sources
 from oxygen_ros.ros.contract import Contract
 
 SCHEMA = 2
+OTHER_FRAMES = (
+    'no frame of the recorded node is a frame here: where cameras are out of step, which images '
+    'make one frame depends on which camera came first when the node was activated'
+)
 TIMELINES = {
     'bag': 'record times of the bag; frames are named by the stamp of the newest image',
     'live': "the bag's record times on /clock in real time; frames are named by the stamp of "
@@ -36,6 +40,9 @@ def build_report(
 ) -> dict[str, Any]:
     """Everything but what this machine took. values: the parameters as they were used."""
     problem = outcome.problem or _nothing_answered(outcome)
+    recorded_node = reproduction(outcome, contract)
+    if recorded_node and recorded_node['chunks'] and not recorded_node['also_here']:
+        notes = [*notes, OTHER_FRAMES]
     return {
         'schema': SCHEMA,
         'complete': not problem,
@@ -46,7 +53,7 @@ def build_report(
         'requests': [_answer(answer) for answer in outcome.answers],
         'inputs': outcome.inputs,
         'scores': score(outcome, contract, duration_s(bag)),
-        'recorded_node': reproduction(outcome, contract),
+        'recorded_node': recorded_node,
         'counters': _counters(outcome),
         'totals': _totals(outcome),
         'notes': [*notes, *outcome.warnings],

@@ -173,7 +173,9 @@ def reproduction(outcome: Outcome, contract: Contract) -> dict[str, Any] | None:
         'equal': int(equal),
         'max_difference': dict(
             zip(contract.actions.names, rounded_or_none(differences[0]), strict=True)
-        ),
+        )
+        if both
+        else None,
         'answers': len(said.words),
         'answers_also_here': len(words),
         'answers_equal': sum(answers[name] == said.words[name] for name in words),

@@ -33,7 +33,7 @@ def recorded(tmp_path_factory, tiny_checkpoint, peer):
         recorder = subprocess.Popen(
             [*command, '--params', str(node.params)], stderr=subprocess.PIPE, text=True
         )
-        rig.poll(lambda: peer.base.get_subscription_count() >= 2, 60, lambda: 'the recorder')
+        rig.poll(lambda: is_recorded(peer.node), 60, lambda: 'the recorder')
         work(peer)
         recorder.send_signal(signal.SIGINT)
         _, said = recorder.communicate(timeout=30)
@@ -44,11 +44,21 @@ def recorded(tmp_path_factory, tiny_checkpoint, peer):
     return bag, node.params, said
 
 
+def is_recorded(node):
+    """Whether the recorder has subscribed to every topic that this test publishes or waits for."""
+    topics = [
+        rig.BASE, rig.WRIST, '/joint_states', '/instruction', '/oxygen/language/request',
+        '/oxygen/language/conversation', '/oxygen/action_chunk', '/oxygen/contract',
+    ]  # fmt: skip
+    heard_by = (node.get_subscriptions_info_by_topic(topic) for topic in topics)
+    return all(any(end.node_name == 'oxygen_record' for end in ends) for ends in heard_by)
+
+
 def work(peer):
     """Some frames and a request, as a robot sends them; joints well before the images."""
     peer.instruction.publish(String(data='stack the cups'))
     rig.poll(lambda: 'instruction' not in peer.status().detail, 20, lambda: 'the instruction')
-    time.sleep(0.5)  # for the recorder to hear every topic that has come up
+    time.sleep(0.5)  # for publishers and the recorder to have matched
     for k in range(6):
         if k == 2:
             peer.request.publish(msg.LanguageRequest(id='q', prompt='what now?', max_tokens=5))
