@@ -18,6 +18,9 @@ from oxygen_ros.ros.input_ages import InputState, behind_text, in_ns, is_fresh, 
 from oxygen_ros.ros.joints import JointMap
 from oxygen_ros.types import Observation
 
+_ALIKE = 1.25  # periods that differ by no more than this are one rate
+_NEAR = 0.6  # of a period; half would drop and take images that are half a period apart in turn
+
 
 @dataclass
 class _Slot:
@@ -32,6 +35,7 @@ class _Slot:
     stamp_ns: int = 0
     arrival_ns: int | None = None
     last_ns: int | None = None
+    gap_ns: int = 0  # between the last two stamps
     fresh: bool = False
     count: int = 0
 
@@ -46,7 +50,8 @@ class ObservationBuffer:
 
     An observation is whole when every required camera has a fresh image; or when a fresh camera
     gets its next image (a whole period has passed) and the others have one, fresh or not, within
-    the tolerance. What is left over is dropped and counted, and the buffer goes on.
+    the tolerance. What is left over is dropped and counted, and the buffer goes on. Cameras of one
+    rate are paired with their nearest images, whichever came first when the node began.
 
     judge_stamps: arrivals are on the clock of the stamps, so that a stamp says how old a message
     is; where they are not (a bag's record times) only arrivals count. A message without a stamp is
@@ -70,6 +75,7 @@ class ObservationBuffer:
         self._state_stamp_ns = 0
         self._state_arrival_ns: int | None = None
         self._state_count = 0
+        self._waits = False  # an image was dropped for a nearer one: once, not again and again
         self._heard = ''  # the newest instruction
         self._default = contract.instruction.default
         self.used = 0
@@ -89,6 +95,7 @@ class ObservationBuffer:
             return None
         if entry.last_ns is not None and stamp_ns < entry.last_ns:
             self.jump()
+        entry.gap_ns = 0 if entry.last_ns is None else stamp_ns - entry.last_ns
         replaced = entry.fresh
         entry.rgb, entry.stamp_ns, entry.arrival_ns = rgb, stamp_ns, arrival_ns
         entry.last_ns, entry.fresh = stamp_ns, True
@@ -207,11 +214,27 @@ class ObservationBuffer:
         late = [e for e in self._required if newest - e.stamp_ns > self._tolerance_ns]
         if not late:
             self.dropped['superseded'] += replaced
+            far = self._far_from(newest) if all_fresh and not self._waits else None
+            self._waits = far is not None
+            if far is not None:
+                self._drop([far], 'superseded')
+                return None
             return self._emit(newest, arrival_ns)
         self.dropped['out_of_tolerance'] += replaced
         if all_fresh:
             self._drop(late, 'out_of_tolerance')
         return None
+
+    def _far_from(self, newest: int) -> _Slot | None:
+        """The camera whose next image will be nearer to the newest than the one it has.
+
+        Only among cameras of one rate, where waiting once is enough for all frames that follow.
+        """
+        oldest = min(self._required, key=lambda entry: entry.stamp_ns)
+        gaps = [entry.gap_ns for entry in self._required]
+        alike = min(gaps) > 0 and max(gaps) <= _ALIKE * min(gaps)
+        is_far = newest - oldest.stamp_ns > _NEAR * oldest.gap_ns
+        return oldest if alike and is_far else None
 
     def _emit(self, newest: int, arrival_ns: int) -> Observation | None:
         """The observation of the held images, or None (images dropped) if the rest is missing."""

@@ -72,6 +72,35 @@ def test_two_cameras_pair_up_and_carry_everything():
     rig.check_books()
 
 
+@pytest.mark.parametrize('first', [0, 1])
+def test_pairs_are_the_nearest_whichever_camera_came_first(first):
+    """30 Hz, 8 ms apart: a recording that begins between the two pairs as the node did."""
+    rig = Rig()
+    stream = [(slot, 33 * n + late) for n in range(9) for slot, late in (('a', 0), ('b', 8))]
+    pairs = [pair for slot, t in stream[first:] if (pair := rig.image(slot, t))]
+    assert pairs[2:] == [{'a': 33 * n, 'b': 33 * n + 8} for n in range(2 + first, 9)]
+    rig.check_books()
+
+
+def test_half_a_period_apart_never_waits_twice_in_a_row():
+    """Stamps that shake around the middle cost at most every second image, never all."""
+    rig = Rig()
+    random = np.random.default_rng(0)
+    stamps = [
+        (t + float(random.uniform(-6, 6)), slot)
+        for n in range(100)
+        for slot, t in (('a', 33 * n), ('b', 33 * n + 20))
+    ]
+    waits = 0
+    for t, slot in sorted(stamps):
+        before = rig.buffer.used
+        rig.image(slot, t)
+        waits = 0 if rig.buffer.used > before else waits + 1
+        assert waits <= 3
+    assert len(rig.got) >= 50
+    rig.check_books()
+
+
 def test_pairs_settle_when_the_first_image_had_no_partner():
     rig = Rig(tolerance=20)
     assert rig.image('b', 8) is None
