@@ -24,7 +24,14 @@ from oxygen_ros.models.base import ModelSpec, NoChunk, Prefilled
 from oxygen_ros.models.family import Family, Footprint, Parts, Progress
 from oxygen_ros.models.guidance import Guide, guided_velocity
 from oxygen_ros.models.kv import KVWindow
-from oxygen_ros.models.qwen_vl import HIDDEN, QwenVL, materialise, qwen_config, qwen_work_bytes
+from oxygen_ros.models.qwen_vl import (
+    BEHIND,
+    HIDDEN,
+    QwenVL,
+    materialise,
+    qwen_config,
+    qwen_work_bytes,
+)
 from oxygen_ros.models.starvla_dit import FlowHead, Moment, QueryHead, linear
 from oxygen_ros.processing.fast import FastActions
 from oxygen_ros.processing.qwen import QwenTokenizer
@@ -88,16 +95,26 @@ class StarVLA(nn.Module):
     # -- prefix and language
 
     def prefix_length(self, inputs: StarvlaInputs) -> int:
-        """S of one frame: nothing is padded."""
-        return len(inputs.token_ids)
+        """Prompt and QwenOFT's own words: nothing is padded."""
+        return len(inputs.token_ids) + len(inputs.suffix_ids)
 
     def prefill(self, inputs: StarvlaInputs, kv: KVWindow) -> Prefilled:
-        """Images and chat, with the hidden states that the head looks at."""
+        """Images and chat, with the hidden states that the head looks at.
+
+        QwenOFT's own words behind them are computed along: alone they cost as much as a step.
+        """
+        words = inputs.suffix_ids
         prefilled = self.vlm.prefill(
-            inputs.token_ids, inputs.pixel_values, inputs.grid, kv, set(self.wanted.values())
+            inputs.token_ids,
+            inputs.pixel_values,
+            inputs.grid,
+            kv,
+            set(self.wanted.values()),
+            behind=words if len(words) else None,
         )
         state = None if inputs.state is None else inputs.state.to(self.device)
-        prefilled.extras.update(state=state, suffix=inputs.suffix_ids.to(self.device))
+        queries = (words == self.query_id).to(self.device)
+        prefilled.extras.update(state=state, queries=queries)
         return prefilled
 
     def extend(
@@ -124,7 +141,8 @@ class StarVLA(nn.Module):
         if isinstance(self.action_model, FlowHead):
             return self._flow(self.action_model, prefilled, noise, steps, guide)
         if isinstance(self.action_model, QueryHead):
-            return self.action_model(self._queries(prefilled, kv))
+            queries = prefilled.extras[BEHIND][prefilled.extras['queries']]
+            return self.action_model(queries[-self.spec.horizon :])
         assert self.decode is not None, 'QwenFast decodes'
         try:
             return torch.from_numpy(self.decode(self.answer(prefilled, kv)))
@@ -166,15 +184,6 @@ class StarVLA(nn.Module):
         seen: list,
     ) -> torch.Tensor:
         return -head.velocity(actions, state, moment, seen)
-
-    def _queries(self, prefilled: Prefilled, kv: KVWindow) -> torch.Tensor:
-        """The head's own words behind the prefix -> raw hidden states [H, W] at its queries."""
-        words = prefilled.extras['suffix']
-        slots = torch.arange(len(words), device=self.device) + prefilled.length
-        mask = torch.arange(kv.length, device=self.device)[None] <= slots[:, None]
-        positions = slots[None] + prefilled.position_offset
-        hidden, _ = self.vlm.extend_raw(words[None], positions, mask[None, None], kv)
-        return hidden[0, words == self.query_id][-self.spec.horizon :]
 
     def answer(self, prefilled: Prefilled, kv: KVWindow) -> list[int]:
         """Greedy tokens behind the prefix until one ends it or the window is full."""
@@ -232,11 +241,9 @@ def _is_tied(layout: StarvlaLayout) -> bool:
 
 def _spec(layout: StarvlaLayout, vlm: QwenVL, eos_ids: frozenset[int]) -> ModelSpec:
     text = vlm.config.text_config
-    suffix = {
-        # a byte-level tokenizer never needs more tokens than a text has bytes
-        'queries': len(query_words(layout.horizon).encode()),
-        'tokens': layout.max_action_tokens,
-    }
+    conditioned = layout.head.conditioned
+    # a byte-level tokenizer never needs more tokens than a text has bytes
+    words = len(query_words(layout.horizon).encode()) if conditioned == 'queries' else 0
     head_dim = getattr(text, 'head_dim', None) or text.hidden_size // text.num_attention_heads
     return ModelSpec(
         layers=text.num_hidden_layers,
@@ -245,8 +252,8 @@ def _spec(layout: StarvlaLayout, vlm: QwenVL, eos_ids: frozenset[int]) -> ModelS
         horizon=layout.horizon,
         action_dim=layout.action_dim,
         vocab_size=text.vocab_size,
-        max_prefix=layout.max_prefix,
-        suffix_slots=suffix.get(layout.head.conditioned, 0),
+        max_prefix=layout.max_prefix + words,
+        suffix_slots=layout.max_action_tokens if conditioned == 'tokens' else 0,
         eos_ids=eos_ids,
     )
 
