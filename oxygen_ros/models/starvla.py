@@ -299,6 +299,7 @@ def _footprint(layout: StarvlaLayout, rows: int, value_bytes: int) -> Footprint:
 
 def _check_tokenizer(folder: Path, layout: StarvlaLayout) -> None:
     tokenizer = QwenTokenizer(folder, vocab_size(layout.vlm))
+    tokenizer.chat([''])
     if layout.head.conditioned == 'tokens':
         FastActions(layout, tokenizer)
 

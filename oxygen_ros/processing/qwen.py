@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -164,7 +165,7 @@ class QwenTokenizer:
         message = {'role': 'user', 'content': parts}
         try:
             text = self._fast.apply_chat_template(
-                [message], tokenize=False, add_generation_prompt=True
+                [message], self._template(), tokenize=False, add_generation_prompt=True
             )
         except Exception as error:  # of the template's own language
             raise OxygenError(
@@ -172,6 +173,13 @@ class QwenTokenizer:
                 'base model, with chat_template.jinja or tokenizer_config.json'
             ) from error
         return str(text)
+
+    def _template(self) -> str | None:
+        """The chat format from where older folders have it; None for where the library looks."""
+        older = self._folder / 'chat_template.json'
+        if self._fast.chat_template is not None or not older.is_file():
+            return None
+        return str(json.loads(older.read_text(encoding='utf-8'))['chat_template'])
 
     def special_in(self, text: str) -> list[str]:
         """Special tokens that are written out in a text."""

@@ -54,6 +54,7 @@ class StarvlaProcessor:
         """Raises OxygenError if tokenizer or image processor cannot be made."""
         self._info = info
         self.tokenizer = QwenTokenizer(info.base_vlm, vocab_size(info.vlm))
+        self.tokenizer.chat([''])  # whether there is a format
         self._images = QwenImages(info.image, info.base_vlm)
         self._reads_queries = info.head.conditioned == 'queries'
         suffix = query_words(info.horizon) if self._reads_queries else ''

@@ -369,6 +369,26 @@ def test_a_prompt_around_the_instruction(run, config):
     assert decode(processor.prompt_tokens('why')) == '\nwhy<|im_end|>\n<|im_start|>assistant\n'
 
 
+def test_the_chat_format_is_found_where_older_base_models_have_it(run):
+    folder = run()
+    image = np.zeros((64, 64, 3), np.uint8)
+    seen = Observation({'base': image}, np.zeros(8, np.float32), 'go')
+    processor = StarvlaProcessor(inspect_checkpoint(folder))
+    wanted = processor.frame(seen).token_ids.tolist()
+    template = folder / 'base_vlm/chat_template.jinja'
+    older = folder / 'base_vlm/chat_template.json'
+    older.write_text(json.dumps({'chat_template': template.read_text()}))
+    template.unlink()
+    processor = StarvlaProcessor(inspect_checkpoint(folder))
+    assert processor.frame(seen).token_ids.tolist() == wanted
+    older.unlink()
+    _, findings = Policy.preflight(folder, PolicyOptions())
+    (misfit,) = [finding for finding in findings if finding.verdict is Verdict.MISFIT]
+    assert misfit.check == 'tokenizer' and 'the chat template cannot be used' in misfit.detail
+    with pytest.raises(OxygenError, match='base_vlm: the chat template cannot be used'):
+        StarvlaProcessor(inspect_checkpoint(folder))
+
+
 def test_the_same_arguments_write_the_same_bytes(tmp_path):
     main([str(tmp_path / 'a'), '--head', 'QwenGR00T'])
     write_random_checkpoint(tmp_path / 'b', head='QwenGR00T')
