@@ -1,0 +1,145 @@
+"""The closed loop without ROS: the world, the policy, and between them the node's own mover.
+
+Time is simulated. A frame is taken every FRAME_TICKS; its chunk reaches the mover LAG_TICKS
+later, as through a node that takes that long; the arm moves meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from oxygen_ros.policy import Policy
+from oxygen_ros.ros.contract import load_contract
+from oxygen_ros.ros.motion.mover import Mover
+from oxygen_ros.tabletop import language
+from oxygen_ros.tabletop.batches import observations
+from oxygen_ros.tabletop.render import CAMERAS
+from oxygen_ros.tabletop.tasks import UNSEEN, Task, draw
+from oxygen_ros.tabletop.world import TICK_S, Scenes, done, layout
+from oxygen_ros.types import LanguageRequest, TokenDelta
+
+ROBOT = 'tabletop'
+TICK_NS = round(TICK_S * 1e9)
+FRAME_TICKS, LAG_TICKS = 7, 5  # 10 frames/s, 71 ms from camera to chunk
+LIMIT_S, STAYS_S = 12.0, 0.4  # an episode's length; how long its goal must last
+ASK_EVERY = 5  # frames between two questions
+EPISODE_NS = 1_000_000_000_000  # between two episodes' first stamps
+
+
+@dataclass
+class Spoken:
+    """A question about a frame's scene, and what came of it. answer is None until it ends."""
+
+    question: language.Question
+    text: str = ''
+    answer: str | None = None
+
+
+@dataclass
+class Run:
+    """What an episode came to. reached_s: when the goal was there to stay, None for never.
+
+    commands [ticks, 4], as published; seams: ticks at which a new chunk took over.
+    """
+
+    task: Task
+    reached_s: float | None = None
+    commands: list[np.ndarray] = field(default_factory=list)
+    seams: list[int] = field(default_factory=list)
+    spoken: list[Spoken] = field(default_factory=list)
+
+
+def episode_scene(seed: int, number: int) -> tuple[Scenes, Task, np.random.Generator]:
+    """Layout and task of an episode that training has not seen."""
+    rng = np.random.default_rng([seed, 7, number])
+    (task,) = draw(rng, UNSEEN, 1)
+    return layout(rng, [task]), task, rng
+
+
+class Goal:
+    """Watches for the goal to be there to stay."""
+
+    def __init__(self, task: Task) -> None:
+        self._tasks = [task]
+        self._since: int | None = None
+
+    def reached(self, scenes: Scenes, tick: int) -> int | None:
+        """The tick since which it is, once it has lasted STAYS_S."""
+        if not done(scenes, self._tasks)[0]:
+            self._since = None
+        elif self._since is None:
+            self._since = tick
+        stayed = self._since is not None and (tick - self._since) * TICK_S >= STAYS_S
+        return self._since if stayed else None
+
+
+def run_episode(
+    policy: Policy, seed: int, number: int, cameras: Sequence[str] = CAMERAS, ask: bool = True
+) -> Run:
+    """One episode from its first frame to its goal or the time limit."""
+    scenes, task, rng = episode_scene(seed, number)
+    run, goal = Run(task), Goal(task)
+    mover = Mover(load_contract(ROBOT).actions, TICK_S)
+    asker = Asker(policy, rng, f'{number}')
+    start_ns = (1 + number) * EPISODE_NS
+    due = {}
+    for tick in range(round(LIMIT_S / TICK_S)):
+        now_ns = start_ns + tick * TICK_NS
+        if tick % FRAME_TICKS == 0:
+            if ask and tick % (FRAME_TICKS * ASK_EVERY) == 0:
+                run.spoken.append(asker.ask(scenes, task))
+            (seen,) = observations(scenes, [task.text], tuple(cameras), now_ns)
+            due[tick + LAG_TICKS] = policy.act(seen)
+            asker.listen()
+        if tick in due:
+            mover.offer(due.pop(tick), now_ns)
+            run.seams.append(tick)
+        step = mover.tick(now_ns, now_ns)
+        command = scenes.joints[0] if step is None else step.values
+        run.commands.append(np.asarray(command, float))
+        scenes.step(run.commands[-1][None])
+        if (since := goal.reached(scenes, tick)) is not None:
+            run.reached_s = since * TICK_S
+            break
+    asker.finish()
+    return run
+
+
+class Asker:
+    """Questions to a policy and the answers that come back while frames go on."""
+
+    def __init__(self, policy: Policy, rng: np.random.Generator, name: str) -> None:
+        self._policy, self._rng, self._name = policy, rng, name
+        self._open: dict[str, Spoken] = {}
+        self._asked = 0
+
+    def ask(self, scenes: Scenes, task: Task, kind: str | None = None) -> Spoken:
+        """Ask about the scene of the next frame."""
+        kind = kind or str(self._rng.choice(list(language.QUESTIONS)))
+        (known,) = language.facts(scenes, [task])
+        spoken = Spoken(language.ask(self._rng, known, kind))
+        key = f'{self._name}.{self._asked}'
+        self._asked += 1
+        self._open[key] = spoken
+        self._policy.submit(LanguageRequest(key, prompt=spoken.question.prompt, max_tokens=48))
+        return spoken
+
+    def listen(self) -> None:
+        """Decode as much as the frame's budget allows."""
+        while not self._policy.idle:
+            self._take(o for o in self._policy.step() if isinstance(o, TokenDelta))
+
+    def finish(self) -> None:
+        """Hear every answer to its end."""
+        self._take(self._policy.stream())
+
+    def _take(self, deltas: Iterator[TokenDelta]) -> None:
+        for delta in deltas:
+            spoken = self._open[delta.request_id]
+            spoken.text += delta.text
+            if delta.final:
+                spoken.answer = spoken.text
+                del self._open[delta.request_id]
