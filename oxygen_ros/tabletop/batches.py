@@ -84,12 +84,8 @@ class Batcher:
         self, rng: np.random.Generator, facts: list[language.Facts]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         kinds = _LONG if rng.random() < _LONG_SHARE else _SHORT
-        asked = [
-            [language.ask(rng, known, _one_of(rng, kind)) for kind in kinds] for known in facts
-        ]
         pairs = [
-            [(self._tokens(q.prompt), self._tokens(' ' + q.answers[0])) for q in questions]
-            for questions in asked
+            [self._pair(rng, known, _one_of(rng, kind)) for kind in kinds] for known in facts
         ]
         longest = max(len(p) + len(a) for questions in pairs for p, a in questions)
         words = torch.zeros(len(facts), len(kinds), longest, dtype=torch.int64)
@@ -102,6 +98,14 @@ class Batcher:
                 ends = torch.tensor([*answer, self._processor.eos_id])
                 following[row, column, begin : begin + len(ends)] = ends
         return words, following
+
+    def _pair(
+        self, rng: np.random.Generator, known: language.Facts, kind: str
+    ) -> tuple[list[int], list[int]]:
+        """Tokens of a question and of its best answer."""
+        question = language.ask(rng, known, kind)
+        answer = language.answers(question, known)[0]
+        return self._tokens(question.prompt), self._tokens(' ' + answer)
 
     def _tokens(self, text: str) -> list[int]:
         if text not in self._ids:

@@ -153,30 +153,40 @@ def _progress(task: Task, finished: bool, held: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Question:
-    """kind: a key of QUESTIONS; answers: those that are right, the best first."""
+    """kind: a key of QUESTIONS; subject: the colour or side it is about, or ''."""
 
     kind: str
     prompt: str
-    answers: tuple[str, ...]
+    subject: str = ''
 
 
 def ask(rng: np.random.Generator, known: Facts, kind: str) -> Question:
-    """A question of a kind about a scene, with what may be answered."""
+    """A question of a kind about a scene."""
     wordings = QUESTIONS[kind]
     prompt = wordings[rng.integers(len(wordings))]
-    if kind == 'subtask':
-        return Question(kind, prompt, known.subtasks)
-    if kind == 'progress':
-        return Question(kind, prompt, known.progress)
     if kind == 'where':
         colour = list(known.places)[rng.integers(len(known.places))]
-        return Question(kind, prompt.format(c=colour), known.places[colour])
-    if kind == 'holding':
-        return Question(kind, prompt, (f'the {known.held} block' if known.held else 'nothing',))
+        return Question(kind, prompt.format(c=colour), colour)
     if kind == 'tray':
         side = SIDES[rng.integers(len(SIDES))]
-        return Question(kind, prompt.format(s=side), (_listed(known.trays[side]),))
-    return Question(kind, prompt, _scenes(known))
+        return Question(kind, prompt.format(s=side), side)
+    return Question(kind, prompt)
+
+
+def answers(question: Question, known: Facts) -> tuple[str, ...]:
+    """What may be answered, the best first."""
+    kind, subject = question.kind, question.subject
+    if kind == 'subtask':
+        return known.subtasks
+    if kind == 'progress':
+        return known.progress
+    if kind == 'where':
+        return known.places[subject]
+    if kind == 'holding':
+        return (f'the {known.held} block' if known.held else 'nothing',)
+    if kind == 'tray':
+        return (_listed(known.trays[subject]),)
+    return _scenes(known)
 
 
 def _listed(colours: Sequence[str]) -> str:
@@ -193,6 +203,6 @@ def _scenes(known: Facts) -> tuple[str, ...]:
     return tuple(said)
 
 
-def right(question: Question, answer: str) -> bool:
+def right(question: Question, known: Facts, answer: str) -> bool:
     """Whether an answer is one of the right ones."""
-    return answer.strip() in question.answers
+    return answer.strip() in answers(question, known)

@@ -6,7 +6,7 @@ later, as through a node that takes that long; the arm moves meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,11 +31,16 @@ EPISODE_NS = 1_000_000_000_000  # between two episodes' first stamps
 
 @dataclass
 class Spoken:
-    """A question about a frame's scene, and what came of it. answer is None until it ends."""
+    """A question about a frame's scene, the facts of that scene, and the answer so far."""
 
     question: language.Question
-    text: str = ''
-    answer: str | None = None
+    known: language.Facts
+    answer: str = ''
+
+    @property
+    def right(self) -> bool:
+        """Whether the answer is true."""
+        return language.right(self.question, self.known, self.answer)
 
 
 @dataclass
@@ -120,7 +125,7 @@ class Asker:
         """Ask about the scene of the next frame."""
         kind = kind or str(self._rng.choice(list(language.QUESTIONS)))
         (known,) = language.facts(scenes, [task])
-        spoken = Spoken(language.ask(self._rng, known, kind))
+        spoken = Spoken(language.ask(self._rng, known, kind), known)
         key = f'{self._name}.{self._asked}'
         self._asked += 1
         self._open[key] = spoken
@@ -136,10 +141,8 @@ class Asker:
         """Hear every answer to its end."""
         self._take(self._policy.stream())
 
-    def _take(self, deltas: Iterator[TokenDelta]) -> None:
+    def _take(self, deltas: Iterable[TokenDelta]) -> None:
         for delta in deltas:
-            spoken = self._open[delta.request_id]
-            spoken.text += delta.text
+            self._open[delta.request_id].answer += delta.text
             if delta.final:
-                spoken.answer = spoken.text
                 del self._open[delta.request_id]

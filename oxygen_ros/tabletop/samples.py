@@ -42,9 +42,11 @@ class Examples:
     facts: list[language.Facts]
 
 
-def examples(rng: np.random.Generator, count: int) -> Examples:
-    """Labelled scenes of the training tasks."""
-    told = tasks.draw(rng, tasks.TRAINING, count)
+def examples(
+    rng: np.random.Generator, count: int, pool: tuple[Task, ...] = tasks.TRAINING
+) -> Examples:
+    """Labelled scenes of tasks of a pool."""
+    told = tasks.draw(rng, pool, count)
     scenes = layout(rng, told)
     stages = rng.choice(list(_SHARES), count, p=list(_SHARES.values()))
     _scatter(rng, scenes, told, stages)
