@@ -9,7 +9,7 @@ import torch
 
 from oxygen_ros.processing.pi05 import Pi05Processor
 from oxygen_ros.tabletop import language
-from oxygen_ros.tabletop.render import CAMERAS, render
+from oxygen_ros.tabletop.render import CAMERAS, SIZE, block_pixels, render
 from oxygen_ros.tabletop.samples import Examples
 from oxygen_ros.tabletop.world import Scenes, TaskColumns
 from oxygen_ros.types import Observation
@@ -28,9 +28,9 @@ class Batch:
 
     pixels float32 [B, C, 3, h, w]; prompt int64 [B, P], prompt_length [B]; actions [B, H, 4] as
     the network has them; words int64 [B, Q, T]: question and answer; next_words [B, Q, T]: what
-    follows each, IGNORED within the question and behind the end; offsets [B, 2 + C, 2]: from the
-    gripper to the task's block, its tray, and the block of each colour, in units of _OFFSET_M,
-    NaN where there is none.
+    follows each, IGNORED within the question and behind the end; offsets [B, 2, 2]: from the
+    gripper to the task's block and to its tray, in units of _OFFSET_M; places [B, C, colours, 2]:
+    column and row of each block in each picture, as a share of its side, NaN where it is not.
     """
 
     pixels: torch.Tensor
@@ -40,6 +40,7 @@ class Batch:
     words: torch.Tensor
     next_words: torch.Tensor
     offsets: torch.Tensor
+    places: torch.Tensor
 
     def rows(self, begin: int, end: int) -> Batch:
         """Some of the examples."""
@@ -78,6 +79,7 @@ class Batcher:
             words=words,
             next_words=next_words,
             offsets=_offsets(given),
+            places=torch.from_numpy(_places(given.scenes, cameras)),
         )
 
     def _questions(
@@ -138,6 +140,10 @@ def _offsets(given: Examples) -> torch.Tensor:
     here = scenes.joints[:, :2]
     tray = scenes.trays[np.arange(len(scenes)), columns.side]
     own = scenes.block_of(columns.colour)
-    others = np.where(scenes.present[..., None], scenes.blocks, np.nan)
-    places = np.concatenate([own[:, None], tray[:, None], others], 1)
-    return torch.from_numpy(((places - here[:, None]) / _OFFSET_M).astype(np.float32))
+    found = np.stack([own - here, tray - here], 1) / _OFFSET_M
+    return torch.from_numpy(found.astype(np.float32))
+
+
+def _places(scenes: Scenes, cameras: tuple[str, ...]) -> np.ndarray:
+    places = [block_pixels(scenes, camera) for camera in cameras]
+    return (np.stack(places, 1) / SIZE).astype(np.float32)

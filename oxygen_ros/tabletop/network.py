@@ -80,13 +80,18 @@ AttentionInterface.register(_ATTENTION, _attention)
 
 
 class Training(nn.Module):
-    """A Pi05 with its losses, and a head that is used in training alone."""
+    """A Pi05 with its losses, and two heads that are used in training alone.
+
+    spot: of a patch of a picture, whether a block of each colour has its middle there, and where
+    in it. locate: of the last prompt token, how far the gripper is from block and tray.
+    """
 
     def __init__(self, model: Pi05, draws: int) -> None:
         """draws: noises and flow times per example."""
         super().__init__()
         self.model, self.draws = model, draws
-        self.locate = nn.Linear(model.arch.lm_width, 2 * (2 + len(COLOURS)))
+        self.spot = nn.Linear(model.arch.vision_width, 3 * len(COLOURS))
+        self.locate = nn.Linear(model.arch.lm_width, 4)
         model.requires_grad_(True)
         assert model.arch.kv_heads == 1, 'the training attention knows one KV head'
         for config in (model.lm.config, model.expert.layers[0].self_attn.config):
@@ -95,28 +100,48 @@ class Training(nn.Module):
 
     def forward(self, batch: Batch, noise: torch.Tensor, times: torch.Tensor) -> dict[str, Any]:
         """Losses by name. noise [B, draws, H, 4], times [B, draws] in (0, 1]."""
-        prefix, last, seen = self.prefix(batch)
+        features = self.see(batch)
+        prefix, last, seen = self.prefix(batch, features)
         target = noise - batch.actions[:, None]
         noisy = batch.actions[:, None] + times[..., None, None] * target
         velocity = self.velocity(prefix, seen, batch, noisy, times)
         logits = self.say(prefix, seen, batch).float()
         located = self.locate(last).float().view_as(batch.offsets)
-        known = ~batch.offsets.isnan()  # masked before squaring, or NaN would come back as slope
-        missed = torch.where(known, located - batch.offsets.nan_to_num(), 0.0) ** 2
         return {
             'action': functional.mse_loss(velocity, target),
             'words': functional.cross_entropy(
                 logits.flatten(0, -2), batch.next_words.flatten(), ignore_index=IGNORED
             ),
-            'own': missed[:, :2].mean(),
-            'others': missed[:, 2:].sum() / known[:, 2:].sum(),
+            'offset': functional.mse_loss(located, batch.offsets),
+            'spot': self._spot_loss(features, batch.places),
         }
 
-    def prefix(self, batch: Batch) -> tuple[_Recorded, torch.Tensor, torch.Tensor]:
-        """KV of images and prompt, hidden of the last prompt token [B, W], seen bool [B, S]."""
+    def see(self, batch: Batch) -> torch.Tensor:
+        """Features of every picture, [B * C, patches, W]."""
+        return self.model.vision(batch.pixels.flatten(0, 1)).last_hidden_state
+
+    def _spot_loss(self, features: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        """features [B * C, patches, W]; places as in Batch."""
+        side = self.model.arch.image_size // self.model.arch.patch
+        found = self.spot(features).float().unflatten(-1, (-1, 3))  # [B * C, patches, colours, 3]
+        scaled = places.flatten(0, 1) * side  # [B * C, colours, 2]
+        shown = ~scaled.isnan().any(-1)
+        scaled = scaled.nan_to_num().clamp(0, side - 1e-3)
+        column, row = scaled.long().unbind(-1)
+        wanted = functional.one_hot(row * side + column, side * side) * shown[..., None]
+        wanted = wanted.transpose(1, 2).float()  # [B * C, patches, colours]
+        there = functional.binary_cross_entropy_with_logits(found[..., 0], wanted)
+        within = (scaled - scaled.floor() - 0.5)[:, None]  # of the patch
+        missed = (found[..., 1:] - within).square().sum(-1)
+        return 5.0 * there + (missed * wanted).sum() / wanted.sum().clamp(min=1)
+
+    def prefix(
+        self, batch: Batch, features: torch.Tensor
+    ) -> tuple[_Recorded, torch.Tensor, torch.Tensor]:
+        """KV of pictures and prompt, hidden [B, W] of the last prompt token, seen bool [B, S]."""
         model = self.model
-        rows, cameras = batch.pixels.shape[:2]
-        images = model.embed_images(batch.pixels.flatten(0, 1)).view(rows, -1, model.arch.lm_width)
+        rows = len(batch.prompt)
+        images = model.projector(features).view(rows, -1, model.arch.lm_width)
         embedded = torch.cat([images, model.lm.embed_tokens(batch.prompt)], 1)
         count = images.shape[1]
         seen = torch.arange(embedded.shape[1])[None] < (count + batch.prompt_length)[:, None]
@@ -239,6 +264,8 @@ def initialise(model: Pi05, seed: int) -> None:
         elif name.endswith('position_embedding.weight'):
             spread = 0.3
         parameter.normal_(0.0, spread, generator=generator)
+        if name.endswith('patch_embedding.weight'):  # blocks count, not the table's colour
+            parameter.sub_(0.8 * parameter.mean((2, 3), keepdim=True)).mul_(2.0)
     _smooth_numbers(model)
 
 

@@ -47,6 +47,21 @@ def render(scenes: Scenes, cameras: tuple[str, ...] = CAMERAS, size: int = SIZE)
     return np.stack(pictures, 1)
 
 
+def block_pixels(scenes: Scenes, camera: str, size: int = SIZE) -> np.ndarray:
+    """Where the middle of each block is in a picture: column and row [N, colours, 2].
+
+    NaN for a block that is not there or out of the picture.
+    """
+    view = _view(scenes, camera, size)
+    held = np.arange(len(COLOURS))[None] == scenes.held[:, None]
+    height = view.rise * held * scenes.joints[:, 2:3]
+    across = (scenes.blocks[..., 0] - view.left[:, None]) / view.pixel[:, None]
+    down = (view.top[:, None] - scenes.blocks[..., 1] - height) / view.pixel[:, None]
+    places = np.stack([across, down], 2)
+    shown = scenes.present & ((places >= 0) & (places < size)).all(2)
+    return np.where(shown[..., None], places, np.nan)
+
+
 def _view(scenes: Scenes, camera: str, size: int) -> _View:
     x, y, z = scenes.joints[:, 0], scenes.joints[:, 1], scenes.joints[:, 2]
     if camera == 'base_0_rgb':

@@ -26,7 +26,6 @@ from oxygen_ros.models.pi05 import Pi05, Pi05Options
 from oxygen_ros.processing.pi05 import Pi05Processor
 from oxygen_ros.tabletop.batches import Batch, Batcher
 from oxygen_ros.tabletop.checkpoint import (
-    SHIPPED,
     architecture,
     write_description,
     write_weights,
@@ -35,8 +34,7 @@ from oxygen_ros.tabletop.network import Training, initialise
 from oxygen_ros.tabletop.samples import examples
 from oxygen_ros.types import OxygenError
 
-BLOCK = 512  # examples made at a time
-WEIGHTS = {'action': 1.0, 'words': 0.25, 'own': 0.5, 'others': 0.3}  # of the losses
+WEIGHTS = {'action': 1.0, 'words': 0.25, 'offset': 1.0, 'spot': 0.5}  # of the losses
 _WARM_UP, _FALL, _LAST_RATE = 200, 0.4, 0.01
 _MEAN_OVER = 400  # steps of the running mean of the weights, at most
 _STATE = 'training.pt'
@@ -44,7 +42,10 @@ _STATE = 'training.pt'
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How to train. batch: examples per step, of all workers together; rate: the highest."""
+    """How to train. batch: examples per step, of all workers together; rate: the highest.
+
+    draws: noises and flow times per example. block: examples that a worker makes at a time.
+    """
 
     steps: int = 4000
     batch: int = 64
@@ -52,6 +53,7 @@ class Settings:
     draws: int = 4
     seed: int = 0
     workers: int = 2
+    block: int = 512
     save_every_s: float = 180.0
 
 
@@ -64,6 +66,7 @@ class Trainer:
         self.model = Pi05(architecture(), self.options, torch.device('cpu'), torch.float32)
         self.model.tie_head()
         initialise(self.model, settings.seed)
+        torch.manual_seed(settings.seed)  # for the heads that are of training alone
         self.training = Training(self.model, settings.draws)
         self.optimizer = torch.optim.AdamW(
             _groups(self.training), lr=settings.rate, betas=(0.9, 0.98), eps=1e-9
@@ -72,13 +75,14 @@ class Trainer:
         self.step = 0
         if worker == 0 and not (folder / 'config.json').exists():
             write_description(folder, *_statistics(settings.seed))
+            write_weights(folder, self.model.checkpoint_parameters())
         _wait_for_all()
-        self.batcher = Batcher(Pi05Processor(inspect_described(folder)))
+        self.batcher = Batcher(Pi05Processor(inspect_checkpoint(folder)))
 
     def run(self) -> Iterator[dict[str, float]]:
         """Train to the end, a dict of losses per step."""
         share = self.settings.batch // self.settings.workers
-        per_block = BLOCK // share
+        per_block = self.settings.block // share
         block, data = -1, None
         while self.step < self.settings.steps:
             wanted, part = divmod(self.step, per_block)
@@ -89,7 +93,7 @@ class Trainer:
 
     def _block(self, number: int) -> Batch:
         rng = np.random.default_rng([self.settings.seed, 1 + self.worker, number])
-        return self.batcher.batch(rng, examples(rng, BLOCK))
+        return self.batcher.batch(rng, examples(rng, self.settings.block))
 
     def _train(self, batch: Batch) -> dict[str, float]:
         generator = torch.Generator().manual_seed(
@@ -129,10 +133,9 @@ class Trainer:
 
     def save(self) -> None:
         """Write the checkpoint folder and what is needed to go on."""
-        names = list(self.model.checkpoint_parameters())
-        by_parameter = {id(p): m for p, m in zip(self.model.parameters(), self.mean, strict=True)}
-        found = self.model.checkpoint_parameters()
-        write_weights(self.folder, {name: by_parameter[id(found[name])] for name in names})
+        mean_of = {id(p): m for p, m in zip(self.model.parameters(), self.mean, strict=True)}
+        named = self.model.checkpoint_parameters().items()
+        write_weights(self.folder, {name: mean_of[id(p)] for name, p in named})
         state = {
             'settings': dataclasses.asdict(self.settings),
             'step': self.step,
@@ -166,14 +169,6 @@ class Trainer:
         for own_mean, mean in zip(self.mean, state['mean'], strict=True):
             own_mean.copy_(mean)
         self.step = state['step']
-
-
-def inspect_described(folder: Path) -> Any:
-    """CheckpointInfo of a folder that may have no weights yet."""
-    model = Pi05(architecture(), Pi05Options(3, 64), torch.device('cpu'), torch.float32)
-    if not (folder / 'model.safetensors').exists():
-        write_weights(folder, {k: torch.zeros_like(p) for k, p in model.checkpoint_parameters().items()})
-    return inspect_checkpoint(folder)
 
 
 def _groups(training: Training) -> list[dict[str, Any]]:
@@ -252,7 +247,7 @@ class _Log:
 def main(argv: Sequence[str] | None = None) -> int:
     """Train from the command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog='oxygen_ros.tabletop.train', description=__doc__)
-    parser.add_argument('out', type=Path, nargs='?', default=SHIPPED, help='checkpoint folder')
+    parser.add_argument('out', type=Path, nargs='?', default=Path('build/tabletop'), help='checkpoint folder')
     for field in dataclasses.fields(Settings):
         name = '--' + field.name.replace('_', '-')
         parser.add_argument(name, type=type(field.default), default=field.default)
