@@ -9,10 +9,9 @@ import torch
 
 from oxygen_ros.processing.pi05 import Pi05Processor
 from oxygen_ros.tabletop import language
-from oxygen_ros.tabletop.render import CAMERAS, SIZE, block_pixels, render
+from oxygen_ros.tabletop.render import CAMERAS, SIZE, block_pixels, observations
 from oxygen_ros.tabletop.samples import Examples
 from oxygen_ros.tabletop.world import Scenes, TaskColumns
-from oxygen_ros.types import Observation
 
 IGNORED = -100
 _OFFSET_M = 0.2  # unit of the auxiliary targets
@@ -86,9 +85,7 @@ class Batcher:
         self, rng: np.random.Generator, facts: list[language.Facts]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         kinds = _LONG if rng.random() < _LONG_SHARE else _SHORT
-        pairs = [
-            [self._pair(rng, known, _one_of(rng, kind)) for kind in kinds] for known in facts
-        ]
+        pairs = [[self._pair(rng, known, _one_of(rng, kind)) for kind in kinds] for known in facts]
         longest = max(len(p) + len(a) for questions in pairs for p, a in questions)
         words = torch.zeros(len(facts), len(kinds), longest, dtype=torch.int64)
         following = torch.full_like(words, IGNORED)
@@ -113,22 +110,6 @@ class Batcher:
         if text not in self._ids:
             self._ids[text] = self._processor.prompt_tokens(text)
         return self._ids[text]
-
-
-def observations(
-    scenes: Scenes, instructions: list[str], cameras: tuple[str, ...] = CAMERAS, stamp_ns: int = 0
-) -> list[Observation]:
-    """Each scene as the robot sees it now."""
-    pictures = render(scenes, cameras)
-    return [
-        Observation(
-            images=dict(zip(cameras, shown, strict=True)),
-            state=joints.astype(np.float32),
-            instruction=text,
-            stamp_ns=stamp_ns,
-        )
-        for shown, joints, text in zip(pictures, scenes.joints, instructions, strict=True)
-    ]
 
 
 def _one_of(rng: np.random.Generator, kind: str | tuple[str, ...]) -> str:

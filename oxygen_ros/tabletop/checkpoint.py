@@ -1,4 +1,4 @@
-"""The small model's checkpoint folder, in LeRobot's format, as the loader of any pi0.5 reads it."""
+"""The small model's checkpoint folder, in LeRobot's format, which the loader reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from oxygen_ros.tabletop.samples import HORIZON
 from oxygen_ros.tabletop.vocabulary import vocabulary, write_tokenizer
 from oxygen_ros.tabletop.world import JOINTS, LOWER, UPPER
 
-SHIPPED = Path(__file__).parent / 'pi05_tabletop'
 _STATISTICS = 'statistics.safetensors'
 _MAX_PROMPT = 64  # tokens
 

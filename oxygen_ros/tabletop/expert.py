@@ -69,7 +69,9 @@ class Expert:
         distance = np.linalg.norm(joints[:, :2] - tray, axis=1)
         low = GRASP_Z + (CRUISE_Z - GRASP_Z) * _smooth(distance, 0.015, 0.05)
         # Sideways only as far as the block is up, unless it is over the tray already.
-        freedom = np.maximum(_smooth(joints[:, 2], 0.015, 0.05), 1.0 - _smooth(distance, 0.03, 0.05))
+        freedom = np.maximum(
+            _smooth(joints[:, 2], 0.015, 0.05), 1.0 - _smooth(distance, 0.03, 0.05)
+        )
         over = joints[:, :2] + (tray - joints[:, :2]) * freedom[:, None]
         put = np.column_stack([over, low])
         lift = np.column_stack([joints[:, :2], np.full(len(scenes), CRUISE_Z + 0.005)])
@@ -91,7 +93,9 @@ class Expert:
         height = GRASP_Z + (CRUISE_Z - GRASP_Z) * _smooth(distance, 0.012, 0.045)
         height = np.where(joints[:, 3] > 0.5, CRUISE_Z, height)  # closes before it goes down
         around = np.column_stack([behind, height])
-        onward = np.column_stack([joints[:, 0] + sign * 0.06, block[:, 1], np.full(len(back), GRASP_Z)])
+        onward = np.column_stack(
+            [joints[:, 0] + sign * 0.06, block[:, 1], np.full(len(back), GRASP_Z)]
+        )
         rest = np.column_stack([joints[:, :2], np.full(len(scenes), CRUISE_Z)])
         choices = [finished[:, None], moving[:, None]]
         return np.select(choices, [rest, onward], around), np.zeros(len(scenes))

@@ -104,9 +104,7 @@ def _named(value: float, borders: tuple[float, ...], names: tuple[str, ...]) -> 
     return (best, *sorted(close))
 
 
-def _subtasks(
-    scenes: Scenes, row: int, task: Task, finished: bool, held: str
-) -> tuple[str, ...]:
+def _subtasks(scenes: Scenes, row: int, task: Task, finished: bool, held: str) -> tuple[str, ...]:
     block = f'the {task.colour} block'
     joints = scenes.joints[row]
     if held and (held != task.colour or task.kind == 'push'):

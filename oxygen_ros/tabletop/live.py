@@ -9,22 +9,11 @@ from typing import Any
 
 import yaml
 
+from oxygen_ros.demo.prepare import node_parameters
 from oxygen_ros.demo.processes import Processes, ros_environment
-from oxygen_ros.tabletop.loop import ROBOT
 from oxygen_ros.types import OxygenError
 
 STOP_TIMEOUT_S = 10.0
-
-
-def node_parameters(checkpoint: Path) -> dict[str, Any]:
-    """Parameters of a node that serves the small model to the simulated robot."""
-    return {
-        'checkpoint': str(checkpoint.resolve()),
-        'robot': ROBOT,
-        'autostart': True,
-        'status_period_s': 0.2,
-        'cpu_threads': 1,
-    }
 
 
 def evaluate_node(checkpoint: Path, episodes: int, seed: int) -> dict[str, Any]:

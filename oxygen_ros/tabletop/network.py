@@ -173,9 +173,7 @@ class Training(nn.Module):
         positions = (first + torch.arange(length)[None]).repeat(1, asked)
         embedded = self.model.lm.embed_tokens(batch.words.flatten(1))
         rope = self.model.lm.rotary_emb(embedded, positions)
-        hidden = self.model._layers(
-            self.model.lm.layers, embedded, rope, mask, _Behind(prefix)
-        )
+        hidden = self.model._layers(self.model.lm.layers, embedded, rope, mask, _Behind(prefix))
         return self.model.lm_head(self.model.lm.norm(hidden)).view(rows, asked, length, -1)
 
     def velocity(

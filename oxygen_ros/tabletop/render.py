@@ -13,6 +13,7 @@ import numpy as np
 
 from oxygen_ros.tabletop.tasks import COLOURS
 from oxygen_ros.tabletop.world import BLOCK, NOTHING, TRAY_SIZE, Scenes
+from oxygen_ros.types import Observation
 
 CAMERAS = ('base_0_rgb', 'left_wrist_0_rgb', 'right_wrist_0_rgb')
 SIZE = 56  # pixels of a side
@@ -45,6 +46,22 @@ def render(scenes: Scenes, cameras: tuple[str, ...] = CAMERAS, size: int = SIZE)
     """Pictures of each scene, uint8 [N, cameras, size, size, 3] RGB."""
     pictures = [_picture(scenes, _view(scenes, camera, size), size) for camera in cameras]
     return np.stack(pictures, 1)
+
+
+def observations(
+    scenes: Scenes, instructions: list[str], cameras: tuple[str, ...] = CAMERAS, stamp_ns: int = 0
+) -> list[Observation]:
+    """Each scene as the robot sees it now."""
+    pictures = render(scenes, cameras)
+    return [
+        Observation(
+            images=dict(zip(cameras, shown, strict=True)),
+            state=joints.astype(np.float32),
+            instruction=text,
+            stamp_ns=stamp_ns,
+        )
+        for shown, joints, text in zip(pictures, scenes.joints, instructions, strict=True)
+    ]
 
 
 def block_pixels(scenes: Scenes, camera: str, size: int = SIZE) -> np.ndarray:

@@ -28,8 +28,9 @@ from oxygen_ros.ros import process, qos
 from oxygen_ros.ros.contract import load_contract
 from oxygen_ros.ros.conversions import stamp_ns, time_ns
 from oxygen_ros.ros.messages import doubles, time_msg
-from oxygen_ros.tabletop.evaluate import by_kind, percentiles, score, share
-from oxygen_ros.tabletop.loop import FRAME_TICKS, ROBOT
+from oxygen_ros.tabletop import ROBOT
+from oxygen_ros.tabletop.episode import FRAME_TICKS
+from oxygen_ros.tabletop.scores import by_kind, percentiles, score, share
 from oxygen_ros.tabletop.stage import ASKED, SETTLE_S, Stage
 from oxygen_ros.tabletop.world import TICK_S
 
@@ -42,7 +43,7 @@ SCORE_PERIOD_TICKS = 14
 
 
 class Robot:
-    """Publishers and subscriptions around a stage; ticks come from one thread, words from another."""
+    """Topics around a stage; ticks come from one thread, actions and words from another."""
 
     def __init__(self, node: Node, stage: Stage) -> None:
         self._node, self._stage = node, stage

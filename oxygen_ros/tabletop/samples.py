@@ -28,7 +28,14 @@ from oxygen_ros.tabletop.world import (
 
 TICKS_PER_ROW = 2  # a chunk has a row for every second tick of the stream
 HORIZON = 14
-_SHARES = {'begun': 0.2, 'anywhere': 0.15, 'near': 0.27, 'holding': 0.25, 'wrong': 0.05, 'end': 0.08}
+_SHARES = {
+    'begun': 0.2,
+    'anywhere': 0.15,
+    'near': 0.27,
+    'holding': 0.25,
+    'wrong': 0.05,
+    'end': 0.08,
+}
 _LONGEST_TICKS, _SHORT_TICKS = 220, 20
 
 
@@ -56,9 +63,7 @@ def examples(
     return Examples(scenes, told, commands[:, ::TICKS_PER_ROW], language.facts(scenes, told))
 
 
-def _run(
-    rng: np.random.Generator, scenes: Scenes, told: list[Task], ticks: np.ndarray
-) -> Scenes:
+def _run(rng: np.random.Generator, scenes: Scenes, told: list[Task], ticks: np.ndarray) -> Scenes:
     """Each scene after so many ticks of an expert with a shaking hand."""
     order = np.argsort(-ticks)  # those that run longest come first, so that the others can stop
     moving = scenes.take(order)
@@ -144,7 +149,9 @@ def _finish(
         place = scenes.trays[row, side] + rng.uniform(-1, 1, 2) * np.array([0.055, 0.04])
         joints[3] = rng.choice([1.0, rng.uniform(0.6, 1.0)])
     else:
-        place = np.array([sign * (PUSH_WALL + rng.uniform(0.001, 0.03)), scenes.blocks[row, own, 1]])
+        place = np.array(
+            [sign * (PUSH_WALL + rng.uniform(0.001, 0.03)), scenes.blocks[row, own, 1]]
+        )
         joints[3] = rng.choice([0.0, rng.uniform(0.0, 1.0)])
     scenes.blocks[row, own] = place
     if rng.random() < 0.8:

@@ -1,4 +1,4 @@
-"""The live world: one episode after the other, what is true at each frame, and the score. No ROS."""
+"""The live world: episode after episode, what is true at each frame, and the score. No ROS."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from oxygen_ros.tabletop import language
+from oxygen_ros.tabletop.episode import LIMIT_S, Goal, Run, episode_scene
 from oxygen_ros.tabletop.language import Facts, Question
-from oxygen_ros.tabletop.loop import LIMIT_S, Goal, Run, episode_scene
 from oxygen_ros.tabletop.render import render
 from oxygen_ros.tabletop.world import TICK_S
 

@@ -77,4 +77,8 @@ UNSEEN = tuple(task for task in all_tasks() if kept_back(task.text))
 def draw(rng: np.random.Generator, tasks: tuple[Task, ...], count: int) -> list[Task]:
     """Tasks with every kind as often as the others."""
     by_kind = [[task for task in tasks if task.kind == kind] for kind in KINDS]
-    return [(own := by_kind[rng.integers(len(KINDS))])[rng.integers(len(own))] for _ in range(count)]
+    drawn = []
+    for _ in range(count):
+        own = by_kind[rng.integers(len(KINDS))]
+        drawn.append(own[rng.integers(len(own))])
+    return drawn

@@ -247,7 +247,7 @@ class _Log:
 def main(argv: Sequence[str] | None = None) -> int:
     """Train from the command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog='oxygen_ros.tabletop.train', description=__doc__)
-    parser.add_argument('out', type=Path, nargs='?', default=Path('build/tabletop'), help='checkpoint folder')
+    parser.add_argument('out', type=Path, help='checkpoint folder')
     for field in dataclasses.fields(Settings):
         name = '--' + field.name.replace('_', '-')
         parser.add_argument(name, type=type(field.default), default=field.default)

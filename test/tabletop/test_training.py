@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from oxygen_ros.policy import Policy
-from oxygen_ros.tabletop.batches import IGNORED, Batcher, observations
+from oxygen_ros.tabletop.batches import IGNORED, Batcher
 from oxygen_ros.tabletop.network import Training
-from oxygen_ros.tabletop.render import CAMERAS
+from oxygen_ros.tabletop.render import CAMERAS, observations
 from oxygen_ros.tabletop.samples import HORIZON, examples
 from oxygen_ros.tabletop.train import Settings, Trainer, main, train
 from oxygen_ros.types import LanguageRequest, OxygenError
@@ -99,9 +99,9 @@ def test_a_batch_teaches_the_answer_and_its_end(policy, batch):
 def test_a_few_steps_make_the_losses_smaller(tmp_path):
     settings = dataclasses.replace(TINY, steps=30, batch=16, rate=3e-3)
     trainer = Trainer(tmp_path, settings)
-    trainer.batcher.batch = lambda rng, made, once=[]: once[0] if once else once.append(
-        Batcher.batch(trainer.batcher, rng, made)
-    ) or once[0]  # the same examples again and again
+    trainer.batcher.batch = lambda rng, made, once=[]: (
+        once[0] if once else once.append(Batcher.batch(trainer.batcher, rng, made)) or once[0]
+    )  # the same examples again and again
     losses = list(trainer.run())
     for name in losses[0]:
         first, last = (np.mean([one[name] for one in part]) for part in (losses[:3], losses[-3:]))

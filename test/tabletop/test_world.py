@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from oxygen_ros.tabletop.episode import LIMIT_S
 from oxygen_ros.tabletop.expert import Expert, rollout
-from oxygen_ros.tabletop.loop import LIMIT_S
 from oxygen_ros.tabletop.render import CAMERAS, SIZE, render
 from oxygen_ros.tabletop.samples import HORIZON, examples
 from oxygen_ros.tabletop.tasks import KINDS, TRAINING, UNSEEN, Task, draw
