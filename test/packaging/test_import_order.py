@@ -51,7 +51,29 @@ ORDER = {
     'check': 'check replay ros.arguments ros.contract ros.conversions ros.preflight types',
     'check.live': 'check.bag check.samples replay.sources ros.contract ros.qos types rclpy '
     'messages',
-    'demo': 'demo checkpoint replay ros types numpy PIL rclpy messages rosbags tqdm yaml',
+    'demo': 'demo checkpoint replay ros tabletop types numpy PIL rclpy messages rosbags tqdm yaml',
+    # The simulated world: no tensors, no ROS.
+    'tabletop.world': 'tabletop.tasks numpy',
+    'tabletop.tasks': 'numpy',
+    'tabletop.expert': 'tabletop.tasks tabletop.world numpy',
+    'tabletop.render': 'tabletop.tasks tabletop.world types numpy',
+    'tabletop.language': 'tabletop.tasks tabletop.world numpy',
+    'tabletop.samples': 'tabletop numpy',
+    'tabletop.episode': 'tabletop.language tabletop.tasks tabletop.world numpy',
+    'tabletop.scores': 'tabletop.episode numpy',
+    'tabletop.stage': 'tabletop.episode tabletop.language tabletop.render tabletop.world numpy',
+    # Its model.
+    'tabletop.vocabulary': 'tabletop checkpoint.random_tokenizer tokenizers transformers',
+    'tabletop.checkpoint': 'tabletop checkpoint.arch checkpoint.weights numpy torch safetensors',
+    'tabletop.batches': 'tabletop processing.pi05 numpy torch',
+    'tabletop.network': 'tabletop models.pi05 models.pi05_expert torch transformers',
+    'tabletop.train': 'tabletop checkpoint models.pi05 processing.pi05 types numpy torch tqdm',
+    # The closed loop, without ROS and with it.
+    'tabletop.loop': 'tabletop policy ros.contract ros.motion types numpy',
+    'tabletop.evaluate': 'tabletop policy types numpy tqdm',
+    'tabletop.robot': 'tabletop ros types numpy rclpy messages',
+    'tabletop.live': 'demo.prepare demo.processes types yaml',
+    'tabletop': '',
     'bench': 'bench devices engine models checkpoint processing policy types numpy torch '
     'matplotlib tqdm',
 }
