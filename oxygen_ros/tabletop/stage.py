@@ -53,6 +53,8 @@ class Stage:
         self.number += 1
         self.scenes, self.task, _ = episode_scene(self._seed, self.number)
         self._goal, self._tick = Goal(self.task), 0
+        self._frame: int | None = None  # whose chunk moves the arm
+        self._end = round((LIMIT_S + SETTLE_S) / TICK_S)
         self.run = Run(self.task)
 
     @property
@@ -66,27 +68,24 @@ class Stage:
         frame: whose chunk the command is of.
         """
         self._tick += 1
-        if command is not None and self.run.reached_s is None:
-            if frame is not None and frame != self._frame():
-                self.run.seams.append(len(self.run.commands))
-                self._last_frame = frame
-            self.run.commands.append(command)
         if command is not None:
             self.scenes.step(command[None])
+            if self.run.reached_s is None:
+                self._note(command, frame)
         since = self._goal.reached(self.scenes, self._tick)
         if since is not None and self.run.reached_s is None:
             self.run.reached_s = max(since * TICK_S - SETTLE_S, 0.0)
             self._end = self._tick + round(REST_S / TICK_S)
-        if self.run.reached_s is not None:
-            over = self._tick >= self._end
-        else:
-            over = self._tick * TICK_S >= LIMIT_S + SETTLE_S
+        over = self._tick >= self._end
         if over:
             self.runs.append(self.run)
         return over
 
-    def _frame(self) -> int | None:
-        return self._last_frame if self.run.seams else None
+    def _note(self, command: np.ndarray, frame: int | None) -> None:
+        if frame != self._frame:
+            self._frame = frame
+            self.run.seams.append(len(self.run.commands))
+        self.run.commands.append(command)
 
     def picture(self, stamp_ns: int) -> np.ndarray:
         """What the cameras see, uint8 [cameras, h, w, 3], and remember what is true of it."""
