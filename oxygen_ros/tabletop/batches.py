@@ -29,7 +29,8 @@ class Batch:
     the network has them; words int64 [B, Q, T]: question and answer; next_words [B, Q, T]: what
     follows each, IGNORED within the question and behind the end; offsets [B, 2, 2]: from the
     gripper to the task's block and to its tray, in units of _OFFSET_M; places [B, C, colours, 2]:
-    column and row of each block in each picture, as a share of its side, NaN where it is not.
+    column and row of each block in each picture, as a share of its side, NaN where it is not;
+    colour int64 [B]: of the task's block.
     """
 
     pixels: torch.Tensor
@@ -40,6 +41,7 @@ class Batch:
     next_words: torch.Tensor
     offsets: torch.Tensor
     places: torch.Tensor
+    colour: torch.Tensor
 
     def rows(self, begin: int, end: int) -> Batch:
         """Some of the examples."""
@@ -79,6 +81,7 @@ class Batcher:
             next_words=next_words,
             offsets=_offsets(given),
             places=torch.from_numpy(_places(given.scenes, cameras)),
+            colour=torch.from_numpy(TaskColumns.of(given.tasks).colour),
         )
 
     def _questions(

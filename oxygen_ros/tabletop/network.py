@@ -80,10 +80,11 @@ AttentionInterface.register(_ATTENTION, _attention)
 
 
 class Training(nn.Module):
-    """A Pi05 with its losses, and two heads that are used in training alone.
+    """A Pi05 with its losses, and three heads that are used in training alone.
 
     spot: of a patch of a picture, whether a block of each colour has its middle there, and where
-    in it. locate: of the last prompt token, how far the gripper is from block and tray.
+    in it. meant: the same after one layer with the words, for the task's block alone. locate: of
+    the last prompt token, how far the gripper is from block and tray.
     """
 
     def __init__(self, model: Pi05, draws: int) -> None:
@@ -91,6 +92,7 @@ class Training(nn.Module):
         super().__init__()
         self.model, self.draws = model, draws
         self.spot = nn.Linear(model.arch.vision_width, 3 * len(COLOURS))
+        self.meant = nn.Linear(model.arch.lm_width, 3)
         self.locate = nn.Linear(model.arch.lm_width, 4)
         model.requires_grad_(True)
         assert model.arch.kv_heads == 1, 'the training attention knows one KV head'
@@ -101,7 +103,8 @@ class Training(nn.Module):
     def forward(self, batch: Batch, noise: torch.Tensor, times: torch.Tensor) -> dict[str, Any]:
         """Losses by name. noise [B, draws, H, 4], times [B, draws] in (0, 1]."""
         features = self.see(batch)
-        prefix, last, seen = self.prefix(batch, features)
+        prefix, first, last, seen = self.prefix(batch, features)
+        own = batch.places[torch.arange(len(last)), :, batch.colour][:, :, None]
         target = noise - batch.actions[:, None]
         noisy = batch.actions[:, None] + times[..., None, None] * target
         velocity = self.velocity(prefix, seen, batch, noisy, times)
@@ -113,17 +116,18 @@ class Training(nn.Module):
                 logits.flatten(0, -2), batch.next_words.flatten(), ignore_index=IGNORED
             ),
             'offset': functional.mse_loss(located, batch.offsets),
-            'spot': self._spot_loss(features, batch.places),
+            'spot': self._spot_loss(self.spot(features), batch.places),
+            'meant': self._spot_loss(self.meant(first), own),
         }
 
     def see(self, batch: Batch) -> torch.Tensor:
         """Features of every picture, [B * C, patches, W]."""
         return self.model.vision(batch.pixels.flatten(0, 1)).last_hidden_state
 
-    def _spot_loss(self, features: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-        """features [B * C, patches, W]; places as in Batch."""
+    def _spot_loss(self, found: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        """Heads' output [B * C, patches, 3 * colours]; places [B, C, colours, 2] as in Batch."""
         side = self.model.arch.image_size // self.model.arch.patch
-        found = self.spot(features).float().unflatten(-1, (-1, 3))  # [B * C, patches, colours, 3]
+        found = found.float().unflatten(-1, (-1, 3))  # [B * C, patches, colours, 3]
         scaled = places.flatten(0, 1) * side  # [B * C, colours, 2]
         shown = ~scaled.isnan().any(-1)
         scaled = scaled.nan_to_num().clamp(0, side - 1e-3)
@@ -137,8 +141,12 @@ class Training(nn.Module):
 
     def prefix(
         self, batch: Batch, features: torch.Tensor
-    ) -> tuple[_Recorded, torch.Tensor, torch.Tensor]:
-        """KV of pictures and prompt, hidden [B, W] of the last prompt token, seen bool [B, S]."""
+    ) -> tuple[_Recorded, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """KV of pictures and prompt [B, S], what the heads read, and which tokens count.
+
+        Read are the patches after one layer [B * C, patches, W] and the last prompt token before
+        the last layer [B, W]. seen: bool [B, S].
+        """
         model = self.model
         rows = len(batch.prompt)
         images = model.projector(features).view(rows, -1, model.arch.lm_width)
@@ -148,10 +156,12 @@ class Training(nn.Module):
         rope = model.lm.rotary_emb(embedded, torch.arange(embedded.shape[1])[None])
         kv = _Recorded()
         mask = self._added(seen[:, None].expand(-1, embedded.shape[1], -1))
-        hidden = model._layers(model.lm.layers[:-1], embedded, rope, mask, kv)
+        hidden = model._layers(model.lm.layers[:1], embedded, rope, mask, kv)
+        first = hidden[:, :count].reshape(len(features), -1, hidden.shape[-1])
+        hidden = model._layers(model.lm.layers[1:-1], hidden, rope, mask, kv)
         self._keys_of_last_layer(hidden, rope, kv)
         ends = count + batch.prompt_length - 1
-        return kv, hidden[torch.arange(rows), ends], seen
+        return kv, first, hidden[torch.arange(rows), ends], seen
 
     def _keys_of_last_layer(self, hidden: torch.Tensor, rope: Rope, kv: _Recorded) -> None:
         """Of the last layer only keys and values are ever read."""

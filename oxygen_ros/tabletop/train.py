@@ -34,7 +34,7 @@ from oxygen_ros.tabletop.network import Training, initialise
 from oxygen_ros.tabletop.samples import examples
 from oxygen_ros.types import OxygenError
 
-WEIGHTS = {'action': 1.0, 'words': 0.25, 'offset': 1.0, 'spot': 0.5}  # of the losses
+WEIGHTS = {'action': 1.0, 'words': 0.25, 'offset': 1.0, 'spot': 0.5, 'meant': 0.5}  # of the losses
 _WARM_UP, _FALL, _LAST_RATE = 200, 0.4, 0.01
 _MEAN_OVER = 400  # steps of the running mean of the weights, at most
 _STATE = 'training.pt'

@@ -59,7 +59,7 @@ def seen(made, batch):
 def test_actions_in_training_are_those_of_inference(policy, training, batch):
     made, rows = batch
     noise = np.random.default_rng(2).standard_normal((3, HORIZON, 4)).astype(np.float32)
-    prefix, _, mask = training.prefix(rows, training.see(rows))
+    prefix, _, _, mask = training.prefix(rows, training.see(rows))
     actions = torch.from_numpy(noise)[:, None]
     for step in range(STEPS):
         times = torch.full((3, 1), 1 - step / STEPS)
@@ -73,7 +73,7 @@ def test_actions_in_training_are_those_of_inference(policy, training, batch):
 @torch.no_grad()
 def test_words_in_training_are_those_of_inference(policy, training, batch):
     made, rows = batch
-    prefix, _, mask = training.prefix(rows, training.see(rows))
+    prefix, _, _, mask = training.prefix(rows, training.see(rows))
     logits = training.say(prefix, mask, rows)
     for row, observation in enumerate(seen(made, rows)):
         for asked in range(rows.words.shape[1]):
