@@ -72,7 +72,8 @@ def facts(scenes: Scenes, tasks: Sequence[Task]) -> list[Facts]:
 
 def _facts(scenes: Scenes, row: int, task: Task, finished: bool) -> Facts:
     held = '' if scenes.held[row] == NOTHING else COLOURS[scenes.held[row]]
-    places, trays = {}, {side: () for side in SIDES}
+    places: dict[str, tuple[str, ...]] = {}
+    trays: dict[str, tuple[str, ...]] = {side: () for side in SIDES}
     for index in np.flatnonzero(scenes.present[row]):
         colour = COLOURS[index]
         if colour == held:

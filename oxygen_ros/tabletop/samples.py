@@ -90,8 +90,8 @@ def _scatter(
 ) -> None:
     """Move arm and blocks of each scene to a state of its stage; 'begun' stays as it is."""
     columns = TaskColumns.of(told)
-    for row in np.flatnonzero(stages != 'begun'):
-        kind, own, side = columns.kind[row], columns.colour[row], columns.side[row]
+    for row in map(int, np.flatnonzero(stages != 'begun')):
+        kind, own, side = (int(c[row]) for c in (columns.kind, columns.colour, columns.side))
         stage = stages[row]
         joints = rng.uniform([-0.24, -0.17, 0.0, 0.0], [0.24, 0.17, 0.12, 1.0])
         joints[3] = rng.choice([1.0, joints[3], 0.0], p=[0.6, 0.25, 0.15])

@@ -34,7 +34,9 @@ from oxygen_ros.tabletop.network import Training, initialise
 from oxygen_ros.tabletop.samples import examples
 from oxygen_ros.types import OxygenError
 
-WEIGHTS = {'action': 1.0, 'words': 0.25, 'offset': 1.0, 'spot': 0.5, 'meant': 0.5}  # of the losses
+# Of the losses. Once it is known where things are, words about it count more.
+WEIGHTS = {'action': 1.0, 'words': 0.25, 'offset': 1.0, 'spot': 0.5, 'meant': 0.5}
+_LATE_WORDS = 1.0
 _WARM_UP, _FALL, _LAST_RATE = 200, 0.4, 0.01
 _MEAN_OVER = 400  # steps of the running mean of the weights, at most
 _STATE = 'training.pt'
@@ -106,7 +108,10 @@ class Trainer:
         times = 1.0 - (1.0 - times) * 0.999
         with torch.autocast('cpu', torch.bfloat16):
             losses = self.training(batch, noise, times)
-        total = sum(WEIGHTS[name] * loss for name, loss in losses.items())
+        weights = dict(WEIGHTS)
+        if self.step >= self.settings.steps // 2:
+            weights['words'] = _LATE_WORDS
+        total = sum(weights[name] * loss for name, loss in losses.items())
         self.optimizer.zero_grad()
         total.backward()
         self._share_gradients()
@@ -125,11 +130,11 @@ class Trainer:
         if self.settings.workers == 1:
             return
         parameters = list(self.training.parameters())
-        flat = torch.cat([p.grad.flatten() for p in parameters])  # type: ignore[union-attr]
+        flat = torch.cat([p.grad.flatten() for p in parameters])
         distributed.all_reduce(flat)
         flat /= self.settings.workers
         for p, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
-            p.grad.copy_(part.view_as(p))  # type: ignore[union-attr]
+            p.grad.copy_(part.view_as(p))
 
     def save(self) -> None:
         """Write the checkpoint folder and what is needed to go on."""
