@@ -171,9 +171,11 @@ class _Canvas:
         """A box around x, y [N] at height z; colour [3] or [N, 3], alpha a number or [N]."""
         across = self._cover(self._x, x, width) * np.reshape(alpha, (-1, 1)).astype(np.float32)
         along = self._cover(self._y, y + self.rise * np.asarray(z), depth)
-        share = along[:, :, None] * across[:, None, :]
+        columns, rows = _span(across), _span(along)  # outside nothing changes
+        share = along[:, rows, None] * across[:, None, columns]
         for plane, paint in zip(self._picture, np.asarray(colour, np.float32).T, strict=True):
-            plane += share * (np.reshape(paint, (-1, 1, 1)) - plane)
+            part = plane[:, rows, columns]
+            part += share * (np.reshape(paint, (-1, 1, 1)) - part)
 
     def block(
         self, x: np.ndarray, y: np.ndarray, z: np.ndarray, colour: np.ndarray, alpha: np.ndarray
@@ -189,3 +191,9 @@ class _Canvas:
         half = np.reshape(np.asarray(width) / 2, (-1, 1)).astype(np.float32)
         away = np.abs(grid - centre[:, None].astype(np.float32))
         return np.clip((half - away) / self._pixel + 0.5, 0.0, 1.0)
+
+
+def _span(cover: np.ndarray) -> slice:
+    """Pixels between the first and the last that any scene covers; cover [N, size]."""
+    covered = np.flatnonzero(cover.any(0))
+    return slice(covered[0], covered[-1] + 1) if covered.size else slice(0)

@@ -49,7 +49,7 @@ class Settings:
     draws: noises and flow times per example. block: examples that a worker makes at a time.
     """
 
-    steps: int = 4000
+    steps: int = 3300
     batch: int = 64
     rate: float = 1.2e-3
     draws: int = 4
