@@ -97,7 +97,7 @@ def test_a_batch_teaches_the_answer_and_its_end(policy, batch):
 
 
 def test_a_few_steps_make_the_losses_smaller(tmp_path):
-    settings = dataclasses.replace(TINY, steps=30, batch=16, rate=3e-3)
+    settings = dataclasses.replace(TINY, steps=20, rate=3e-3)
     trainer = Trainer(tmp_path, settings)
     trainer.batcher.batch = lambda rng, made, once=[]: (
         once[0] if once else once.append(Batcher.batch(trainer.batcher, rng, made)) or once[0]
