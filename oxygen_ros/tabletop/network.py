@@ -7,6 +7,7 @@ test/tabletop compares the two.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -156,9 +157,9 @@ class Training(nn.Module):
         rope = model.lm.rotary_emb(embedded, torch.arange(embedded.shape[1])[None])
         kv = _Recorded()
         mask = self._added(seen[:, None].expand(-1, embedded.shape[1], -1))
-        hidden = model._layers(model.lm.layers[:1], embedded, rope, mask, kv)
+        hidden = _through(model.lm.layers[:1], embedded, rope, mask, kv)
         first = hidden[:, :count].reshape(len(features), -1, hidden.shape[-1])
-        hidden = model._layers(model.lm.layers[1:-1], hidden, rope, mask, kv)
+        hidden = _through(model.lm.layers[1:-1], hidden, rope, mask, kv)
         self._keys_of_last_layer(hidden, rope, kv)
         ends = count + batch.prompt_length - 1
         return kv, first, hidden[torch.arange(rows), ends], seen
@@ -183,7 +184,7 @@ class Training(nn.Module):
         positions = (first + torch.arange(length)[None]).repeat(1, asked)
         embedded = self.model.lm.embed_tokens(batch.words.flatten(1))
         rope = self.model.lm.rotary_emb(embedded, positions)
-        hidden = self.model._layers(self.model.lm.layers, embedded, rope, mask, _Behind(prefix))
+        hidden = _through(self.model.lm.layers, embedded, rope, mask, _Behind(prefix))
         return self.model.lm_head(self.model.lm.norm(hidden)).view(rows, asked, length, -1)
 
     def velocity(
@@ -218,13 +219,24 @@ class Training(nn.Module):
     def _condition(self, times: torch.Tensor) -> torch.Tensor:
         model, silu = self.model, functional.silu
         arch = model.arch
-        embedded = time_embedding(times, arch.expert_width, arch.min_period, arch.max_period)
+        embedded = time_embedding(
+            times, arch.expert_width, arch.min_period, arch.max_period, model.options.time_rule
+        )
         return silu(model.time_mlp_out(silu(model.time_mlp_in(embedded))))
 
     def _added(self, seen: torch.Tensor) -> torch.Tensor:
         """Bool [B, n, S] -> what _attention() adds to the scores."""
         added = torch.zeros(seen.shape).masked_fill_(~seen, -1e9)
         return added.repeat(1, self.model.arch.heads, 1)
+
+
+def _through(
+    layers: Iterable[nn.Module], hidden: torch.Tensor, rope: Rope, mask: torch.Tensor, kv: Cache
+) -> torch.Tensor:
+    """Decoder layers of the language model, one after the other."""
+    for layer in layers:
+        hidden = layer(hidden, attention_mask=mask, position_embeddings=rope, **{CACHE: kv})
+    return hidden
 
 
 def _expert_layer(

@@ -37,7 +37,8 @@ def _jolts_mm(run: Run) -> tuple[np.ndarray, np.ndarray]:
     places = np.asarray(run.commands)[:, :3] * 1e3
     jolts = np.abs(np.diff(places, 2, axis=0)).max(1)
     seams = np.zeros(len(jolts), bool)
-    at = np.array(run.seams[1:], int) - 2
+    # A jump between two ticks is a jolt into it and one out of it.
+    at = np.add.outer(run.seams[1:], [-2, -1]).flatten().astype(int)
     seams[at[(at >= 0) & (at < len(jolts))]] = True
     return jolts[seams], jolts[~seams]
 

@@ -21,7 +21,7 @@ import torch
 from torch import distributed
 from tqdm import tqdm
 
-from oxygen_ros.checkpoint import inspect_checkpoint
+from oxygen_ros.checkpoint import Pi05Info, inspect_checkpoint
 from oxygen_ros.models.pi05 import Pi05, Pi05Options
 from oxygen_ros.processing.pi05 import Pi05Processor
 from oxygen_ros.tabletop.batches import Batch, Batcher
@@ -79,7 +79,9 @@ class Trainer:
             write_description(folder, *_statistics(settings.seed))
             write_weights(folder, self.model.checkpoint_parameters())
         _wait_for_all()
-        self.batcher = Batcher(Pi05Processor(inspect_checkpoint(folder)))
+        info = inspect_checkpoint(folder)
+        assert isinstance(info, Pi05Info), f'{folder} was written above as pi0.5'
+        self.batcher = Batcher(Pi05Processor(info))
 
     def run(self) -> Iterator[dict[str, float]]:
         """Train to the end, a dict of losses per step."""
