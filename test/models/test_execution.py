@@ -62,6 +62,23 @@ def test_fixed_shapes_are_all_captured_before_the_first_frame():
     assert len(policy.engine.runner.captures) == captured
 
 
+@pytest.mark.parametrize('way', ['graphs', 'compiled'])
+def test_c58_a_state_that_changes_the_prompts_length_captures_nothing(way):
+    policy = load(way)
+    about, inputs, _ = case('pi05_lerobot')
+    seen, random = observation(about, inputs, 'a'), np.random.default_rng(0)
+    captured = len(policy.engine.runner.captures) if way == 'graphs' else 0
+    lengths = set()
+    for frame in range(60):
+        state = random.uniform(-1, 1, len(seen.state)).astype(np.float32) * 10.0 ** (frame % 3 - 1)
+        moved = dataclasses.replace(seen, state=state, stamp_ns=frame)
+        lengths.add(len(policy._processor.frame(moved).token_ids))
+        policy.act(moved)
+    assert len(lengths) > 5, lengths
+    assert policy.stats.captures_after_ready == 0 and policy.stats.execution == way
+    assert (len(policy.engine.runner.captures) if way == 'graphs' else 0) == captured
+
+
 def test_a_row_that_was_poisoned_is_clean_for_its_next_frame():
     """Fixed shapes read whole rows: what a failed frame left there must not reach another."""
     policy = load('graphs')
