@@ -16,7 +16,8 @@ from oxygen_ros.engine.budget import make_budget
 from oxygen_ros.engine.engine import Engine
 from oxygen_ros.engine.execution import choose
 from oxygen_ros.engine.request import Limits
-from oxygen_ros.models.pi05 import Pi05, Pi05Options
+from oxygen_ros.models.pi05 import Pi05
+from oxygen_ros.models.pi05_sizes import Pi05Options
 from oxygen_ros.policy import DTYPES
 from oxygen_ros.processing.pi05 import Pi05Inputs
 from oxygen_ros.types import OxygenError

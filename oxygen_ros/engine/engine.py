@@ -206,6 +206,8 @@ class Engine:
         self._time('frame', started)
         if self.scheduler.mode.share_prefill:
             frame.inputs = None  # the prefix is all that its requests need
+            if frame.prefilled is not None:
+                frame.prefilled.extras.clear()  # hidden states can be as large as the KV
             if not prefix:
                 self._fail_requests(frame, began, problem)
         return FrameAnswer(frame, actions, began, self._clock(), problem, declined)

@@ -7,24 +7,23 @@ own modules; the expert's layers hold transformers' attention and MLP between ad
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import GemmaConfig, GemmaModel, SiglipVisionConfig, SiglipVisionModel
+from transformers import GemmaConfig, GemmaModel, SiglipVisionModel
 
 from oxygen_ros.checkpoint.arch import Pi05Arch
-from oxygen_ros.models.base import FixedInputs, ModelSpec, Prefilled
+from oxygen_ros.models.base import FixedInputs, Prefilled
 from oxygen_ros.models.guidance import Guide, guided_velocity
-from oxygen_ros.models.kv import ATTENTION, KVWindow, PoolCache
+from oxygen_ros.models.kv import KVWindow, PoolCache
 from oxygen_ros.models.pi05_expert import Expert, Modulation, flow_times, time_embedding
 from oxygen_ros.models.pi05_fused import FusedLayers
 from oxygen_ros.models.pi05_layers import Layers, PlainLayers
+from oxygen_ros.models.pi05_sizes import Pi05Options, gemma_config, model_spec, siglip_config
 from oxygen_ros.processing.pi05 import Pi05Inputs
 
-_EOS = 1  # PaliGemma's <eos>
 _PROMPT_STEP = 32  # fixed shapes pad a prompt by less than this
 # checkpoint name -> module name, longest prefix first
 KEYS = {
@@ -36,20 +35,6 @@ KEYS = {
 }
 
 
-@dataclass(frozen=True)
-class Pi05Options:
-    """What differs between checkpoints beside their sizes.
-
-    max_cameras, max_prompt_tokens: the longest prefix. time_rule: see flow_times().
-    causal_prompt: prompt words see only what is before them (OxyGen's layout), not each other.
-    """
-
-    max_cameras: int
-    max_prompt_tokens: int
-    time_rule: str = 'float32_of_step'
-    causal_prompt: bool = False
-
-
 class Pi05(nn.Module):
     """The whole model on one device in one dtype; weights are uninitialised until loaded."""
 
@@ -59,9 +44,9 @@ class Pi05(nn.Module):
         super().__init__()
         self.arch, self.options, self.device, self.dtype = arch, options, device, dtype
         self.spec = model_spec(arch, options)
-        lm_config, expert_config = _gemma(arch, 'lm'), _gemma(arch, 'expert')
+        lm_config, expert_config = gemma_config(arch, 'lm'), gemma_config(arch, 'expert')
         with torch.device('meta'):  # no memory and no random numbers for what is loaded next
-            self.vision = SiglipVisionModel(_siglip(arch))
+            self.vision = SiglipVisionModel(siglip_config(arch))
             self.projector = nn.Linear(arch.vision_width, arch.lm_width)
             self.lm = GemmaModel(lm_config)
             self.lm_head = nn.Linear(arch.lm_width, arch.vocab_size, bias=False)
@@ -268,69 +253,3 @@ class Pi05(nn.Module):
             per_norm = [norm.modulations(condition) for norm in self.expert.norms()]
             self._modulations[steps] = list(zip(*per_norm, strict=True))
         return self._modulations[steps]
-
-
-def model_spec(arch: Pi05Arch, options: Pi05Options) -> ModelSpec:
-    """What the engine allocates by; known before there is a model."""
-    return ModelSpec(
-        layers=arch.depth,
-        kv_heads=arch.kv_heads,
-        head_dim=arch.head_dim,
-        horizon=arch.horizon,
-        action_dim=arch.action_dim_padded,
-        vocab_size=arch.vocab_size,
-        max_prefix=options.max_cameras * arch.tokens_per_camera + options.max_prompt_tokens,
-        suffix_slots=arch.horizon,
-        eos_ids=frozenset({_EOS}),
-    )
-
-
-def work_bytes(arch: Pi05Arch, options: Pi05Options, rows: int, value_bytes: int) -> int:
-    """About the bytes that the longest forward holds beside weights and KV.
-
-    Of vision tower and language model: what a gated MLP makes and a few copies of the hidden
-    state; attention scores in float32; logits with their sorted copies for each row.
-    """
-    patches = options.max_cameras * arch.tokens_per_camera
-    prefix = patches + options.max_prompt_tokens
-    vision = patches * (2 * arch.vision_mlp + 8 * arch.vision_width) * value_bytes
-    language = prefix * (3 * arch.lm_mlp + 8 * arch.lm_width) * value_bytes
-    scores = arch.heads * prefix**2 * 4
-    logits = rows * arch.vocab_size * (value_bytes + 4 * 4)
-    return vision + language + scores + logits
-
-
-def _gemma(arch: Pi05Arch, which: str) -> GemmaConfig:
-    """Both transformers share heads and rope; sizes and attention are ours."""
-    width, mlp = (
-        (arch.lm_width, arch.lm_mlp) if which == 'lm' else (arch.expert_width, arch.expert_mlp)
-    )
-    extra: dict[str, Any] = {'attn_implementation': ATTENTION}
-    return GemmaConfig(
-        vocab_size=arch.vocab_size,
-        hidden_size=width,
-        intermediate_size=mlp,
-        num_hidden_layers=arch.depth,
-        num_attention_heads=arch.heads,
-        num_key_value_heads=arch.kv_heads,
-        head_dim=arch.head_dim,
-        hidden_act='gelu_pytorch_tanh',
-        rms_norm_eps=arch.rms_eps,
-        rope_parameters={'rope_type': 'default', 'rope_theta': arch.rope_theta},
-        **extra,
-    )
-
-
-def _siglip(arch: Pi05Arch) -> SiglipVisionConfig:
-    return SiglipVisionConfig(
-        hidden_size=arch.vision_width,
-        intermediate_size=arch.vision_mlp,
-        num_hidden_layers=arch.vision_layers,
-        num_attention_heads=arch.vision_heads,
-        image_size=arch.image_size,
-        patch_size=arch.patch,
-        hidden_act='gelu_pytorch_tanh',
-        layer_norm_eps=1e-6,
-        vision_use_head=False,
-        attn_implementation='sdpa',
-    )

@@ -21,7 +21,8 @@ from oxygen_ros.checkpoint.arch import LM_HEAD
 from oxygen_ros.checkpoint.inspection import READERS, Reader
 from oxygen_ros.models import starvla, xiaomi_robotics_0
 from oxygen_ros.models.family import Family, Footprint, Parts, Progress
-from oxygen_ros.models.pi05 import Pi05, Pi05Options, model_spec, work_bytes
+from oxygen_ros.models.pi05 import Pi05
+from oxygen_ros.models.pi05_sizes import Pi05Options, model_spec, work_bytes
 from oxygen_ros.processing.pi05 import Pi05Processor
 from oxygen_ros.processing.tokenizer import Tokenizer
 from oxygen_ros.types import OxygenError, PolicyInfo

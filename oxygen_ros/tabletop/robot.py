@@ -116,7 +116,8 @@ class Robot:
         joints.position = doubles(self._stage.scenes.joints[0])
         self._joints.publish(joints)
         if number % FRAME_TICKS == 0:
-            for camera, picture in zip(self._cameras, self._stage.picture(stamp), strict=True):
+            pictures = zip(self._cameras, self._stage.picture(stamp), strict=True)
+            for camera, picture in reversed(list(pictures)):  # optional ones first: they count
                 camera.publish(_image(picture, stamp))
         if number % SCORE_PERIOD_TICKS == 0:
             self._score.publish(String(data=json.dumps(self._stage.standing())))

@@ -22,7 +22,8 @@ from torch import distributed
 from tqdm import tqdm
 
 from oxygen_ros.checkpoint import Pi05Info, inspect_checkpoint
-from oxygen_ros.models.pi05 import Pi05, Pi05Options
+from oxygen_ros.models.pi05 import Pi05
+from oxygen_ros.models.pi05_sizes import Pi05Options
 from oxygen_ros.processing.pi05 import Pi05Processor
 from oxygen_ros.tabletop.batches import Batch, Batcher
 from oxygen_ros.tabletop.checkpoint import (

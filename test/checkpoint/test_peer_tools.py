@@ -141,6 +141,7 @@ def test_our_side_of_the_benchmark_gives_lerobots_golden_actions(tool, tmp_path)
     checkpoint = str(GOLDEN / 'pi05_lerobot' / 'checkpoint')
     with pipe.Worker(command, os.environ) as ours:
         shared = {'dtype': 'float32', 'threads': 1, 'mode': 'shared_kv', 'steps': 10}
+        shared['execution'] = 'fused'
         assert ours.ask('load', checkpoint=checkpoint, **shared)['versions'].keys() >= {'torch'}
         for letter in 'eg':  # all cameras, and one that is absent
             own = {name[2:]: t for name, t in inputs.items() if name[0] == letter}

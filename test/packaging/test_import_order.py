@@ -24,6 +24,7 @@ ORDER = {
     'engine': 'engine models.base models.guidance models.kv types numpy torch',
     'models': 'models types numpy torch transformers',
     'models.pi05': 'models checkpoint.arch processing.pi05 types numpy torch transformers',
+    'models.pi05_sizes': 'models checkpoint.arch transformers',
     'models.family': 'models.base torch',
     'models.starvla': 'models checkpoint processing types numpy torch',
     'models.starvla_dit': 'torch',
@@ -93,7 +94,8 @@ ORDER = {
     'tabletop.checkpoint': 'tabletop checkpoint.arch checkpoint.weights numpy torch safetensors',
     'tabletop.batches': 'tabletop processing.pi05 numpy torch',
     'tabletop.network': 'tabletop models.pi05 models.pi05_expert torch transformers',
-    'tabletop.train': 'tabletop checkpoint models.pi05 processing.pi05 types numpy torch tqdm',
+    'tabletop.train': 'tabletop checkpoint models.pi05 models.pi05_sizes processing.pi05 types '
+    'numpy torch tqdm',
     # The closed loop, without ROS and with it.
     'tabletop.loop': 'tabletop policy ros.contract ros.motion types numpy',
     'tabletop.evaluate': 'tabletop policy types numpy tqdm',
