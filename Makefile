@@ -2,6 +2,7 @@
 #   PYTHON=python3.12   interpreter to make the environment with, 3.10 to 3.13
 #   distro=kilted       the second row of ROS 2 wheels, in an environment of its own
 #   DEMO_SECONDS=15     how long the demo runs
+#   DEMO_SOURCE=world   what drives it: world (a simulated robot) or bag (a recording)
 #   ARGS='-k lint'      more arguments for pytest
 PYTHON ?= python3
 distro ?= $(or $(ROS_DISTRO_WHEELS),jazzy)

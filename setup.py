@@ -46,6 +46,12 @@ class PlatformDistribution(Distribution):
         return True
 
 
+def ray_requirements():
+    """Return the optional extra of oxygen_replay --ray."""
+    lines = (ROOT / 'requirements' / 'ray.txt').read_text().splitlines()
+    return [line for line in lines if line and not line.startswith('#')]
+
+
 setup(
     name='oxygen_ros',
     version='0.1.0',
@@ -56,6 +62,7 @@ setup(
     py_modules=[],
     cmdclass={'build': CMakeBuild},
     distclass=PlatformDistribution,
+    extras_require={'ray': ray_requirements()},
     entry_points={
         'console_scripts': [
             'oxygen_check = oxygen_ros.check.cli:main',

@@ -1,6 +1,7 @@
-"""Answer a recorded bag without topics, faster than real time, and write a JSON report.
+"""Answer a recorded bag again and score the answers: JSON, and a page with pictures.
 
-    ros2 launch oxygen_ros replay.launch.py bag:=/data/run7 params_file:=my.yaml json:=out.json
+    ros2 launch oxygen_ros replay.launch.py bag:=/data/run7 params_file:=my.yaml html:=out.html
+    ros2 launch oxygen_ros replay.launch.py bag:=/data/run7 params_file:=my.yaml timeline:=live
 
 An argument that is given beats the parameter file, as in oxygen.launch.py. The same as
 `ros2 run oxygen_ros oxygen_replay BAG --params FILE --json OUT`.
@@ -15,6 +16,8 @@ from launch import LaunchDescription
 OPTIONS = {
     'params_file': '--params',
     'json': '--json',
+    'html': '--html',
+    'timeline': '--timeline',
     'checkpoint': '--checkpoint',
     'robot': '--robot',
 }
@@ -38,6 +41,10 @@ def generate_launch_description():
             DeclareLaunchArgument('bag', description='rosbag2 folder'),
             DeclareLaunchArgument('params_file', default_value='', description='parameter file'),
             DeclareLaunchArgument('json', default_value='', description='where the report goes'),
+            DeclareLaunchArgument('html', default_value='', description='where the page goes'),
+            DeclareLaunchArgument(
+                'timeline', default_value='', description='bag (the default) or live'
+            ),
             DeclareLaunchArgument('checkpoint', default_value='', description='folder'),
             DeclareLaunchArgument('robot', default_value='', description='contract'),
             OpaqueFunction(function=start),

@@ -124,13 +124,19 @@ class Policy:
         self._clock = clock
         effective = {f.name: str(getattr(options, f.name)) for f in dataclasses.fields(options)}
         self._denoise_steps = options.denoise_steps or family.denoise_steps
-        effective['denoise_steps'] = str(self._denoise_steps)
+        real = {
+            'denoise_steps': str(self._denoise_steps),
+            'device': str(family.model.device),
+            'dtype': str(family.model.dtype).removeprefix('torch.'),
+            'cpu_threads': str(torch.get_num_threads()),
+        }
         self.info = dataclasses.replace(
-            describe(checkpoint), effective={**effective, **family.notes}
+            describe(checkpoint), effective={**effective, **real, **family.notes}
         )
         self.tasks = TaskSchedule(options.tasks)
         self._words: dict[str, Detokenizer] = {}
         self._truncated = 0
+        self._fallback = ''
         self._make_ready(family.model)
 
     @classmethod
@@ -212,7 +218,7 @@ class Policy:
         inputs = self._processor.frame(observation)
         self._truncated += inputs.truncated
         for request in self.tasks.due(observation.stamp_ns):
-            self.submit(request)
+            self._submit(request)
         return self.engine.observe(
             observation.stamp_ns,
             inputs,
@@ -223,11 +229,15 @@ class Policy:
 
     def submit(self, request: LanguageRequest) -> None:
         """Queue a request for the next frame; a refusal comes as a TokenDelta from step()."""
+        self._submit(request, self.tasks.problem(request))
+
+    def _submit(self, request: LanguageRequest, problem: str = '') -> None:
+        tokens: list[int] = []
         try:
-            prompt = self.tasks.complete(request)
-            self.engine.submit(request, self._processor.prompt_tokens(prompt))
+            tokens = self._processor.prompt_tokens(self.tasks.complete(request))
         except OxygenError as error:  # words the model has no token for
-            self.engine.submit(request, [], f'prompt cannot be read: {error}')
+            problem = problem or f'prompt cannot be read: {error}'
+        self.engine.submit(request, tokens, problem)
 
     def cancel(self, request_id: str = '') -> int:
         """End a request, or all for ''; returns how many. Their last deltas come from step()."""
@@ -251,6 +261,15 @@ class Policy:
         """New episode: cancel all language and forget the waiting frame."""
         self.engine.cancel()
         self.engine.drop_frame()
+
+    def start_over(self) -> None:
+        """As if just loaded: all language ends unheard, counters and frames begin at 0."""
+        self.reset()
+        while not self.engine.idle:
+            self.step()
+        self._truncated = 0
+        self.tasks = TaskSchedule(self.options.tasks)
+        self.engine.forget_statistics()
 
     # -- out
 
@@ -280,7 +299,8 @@ class Policy:
             self.engine.stats,
             truncated_instructions=self._truncated,
             tasks_skipped=dict(self.tasks.skipped),
-            execution=self.info.effective['execution'],
+            execution=self.engine.execution.name,
+            fallback=self._fallback,
             captures_after_ready=compilations() - self._compilations,
         )
 
@@ -307,7 +327,7 @@ class Policy:
         final = output.reason is not None
         text = output.problem
         if final:
-            self.tasks.ended(state.id)
+            self.tasks.ended(state.request)
         if output.reason is not Reason.REFUSED:  # the id may be another request's
             words = self._words.setdefault(state.id, self._processor.detokenizer())
             if output.token is not None:
@@ -374,7 +394,8 @@ class Policy:
                 raise OxygenError(f'the model failed in its first frame: {reason}') from error
             _log.warning("execution '%s' failed, now 'eager': %s", way.name, reason)
             self._start(model, EAGER)
-            self._note_execution(f'eager, because {way.name} failed: {reason}')
+            self._fallback = f'{way.name} failed: {reason}'
+            self._note_execution(f'eager, because {self._fallback}')
         self._compilations = compilations()
 
     def _start(self, model: VLAModel, way: Execution) -> None:
@@ -416,9 +437,7 @@ class Policy:
             requests = []
         for _ in self.stream():
             pass
-        self._truncated = 0
-        self.tasks = TaskSchedule(self.options.tasks)
-        self.engine.forget_statistics()
+        self.start_over()
 
 
 def _options(options: PolicyOptions | None, overrides: dict[str, Any]) -> PolicyOptions:

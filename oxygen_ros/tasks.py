@@ -42,7 +42,7 @@ class TaskSchedule:
     def __init__(self, rules: Iterable[TaskRule]) -> None:
         self.rules = {rule.task: rule for rule in rules}
         self.skipped: Counter[str] = Counter()
-        self._pending: dict[str, set[str]] = {task: set() for task in self.rules}
+        self._pending: dict[str, list[LanguageRequest]] = {task: [] for task in self.rules}
         self._asked: Counter[str] = Counter()
         self._frames = 0
         self._last_ns: dict[str, int] = {}
@@ -51,6 +51,17 @@ class TaskSchedule:
         """The prompt of a caller's request: its own, or its task's."""
         rule = self.rules.get(request.task)
         return request.prompt or (rule.prompt if rule else '')
+
+    def problem(self, request: LanguageRequest) -> str:
+        """Why a caller's request cannot be taken: ids of tasks that ask by themselves; or ''."""
+        task, separator, _ = request.request_id.partition('/')
+        rule = self.rules.get(task) if separator else None
+        if rule is None or not (rule.every_frames or rule.every_s):
+            return ''
+        return (
+            f'request_id {request.request_id!r} begins with {task + separator!r}, as what task '
+            f'{task} asks by itself: choose another'
+        )
 
     def due(self, stamp_ns: int) -> list[LanguageRequest]:
         """Requests to raise on a frame with this stamp, which counts as one frame."""
@@ -63,14 +74,15 @@ class TaskSchedule:
                 continue
             name = f'{rule.task}/{self._asked[rule.task]}'
             self._asked[rule.task] += 1
-            self._pending[rule.task].add(name)
-            requests.append(LanguageRequest(name, rule.task, max_tokens=rule.max_tokens))
+            request = LanguageRequest(name, rule.task, max_tokens=rule.max_tokens)
+            self._pending[rule.task].append(request)
+            requests.append(request)
         return requests
 
-    def ended(self, request_id: str) -> None:
-        """A request got its last delta."""
-        for pending in self._pending.values():
-            pending.discard(request_id)
+    def ended(self, request: LanguageRequest) -> None:
+        """A request got its last delta; one of a caller is none of these, whatever its id."""
+        for task, pending in self._pending.items():
+            self._pending[task] = [asked for asked in pending if asked is not request]
 
     def _is_due(self, rule: TaskRule, stamp_ns: int) -> bool:
         if rule.every_frames:

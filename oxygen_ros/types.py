@@ -205,5 +205,6 @@ class EngineStats:
     budget_steps: int = 0  # decode steps the current frame may still use, -1 unlimited
     budget_used: int = 0  # decode steps used since the current frame's chunk
     step_ms: Mapping[str, float] = field(default_factory=dict)  # phase -> last measured
-    execution: str = ''  # how the model is run, and why if that is not what was asked for
+    execution: str = ''  # how the model is run
+    fallback: str = ''  # why that is not what was asked for, or empty
     captures_after_ready: int = 0  # compilations since, must stay 0

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import yaml
 
@@ -18,8 +16,6 @@ from oxygen_ros.demo.processes import ros_environment
 JOINTS = tuple(f'joint_{number}' for number in range(7))
 TOPICS = tuple(f'cameras/{slot}/image_raw' for slot in CAMERAS)
 RATE_HZ = 70.0
-DOMAINS = range(215, 230)  # the second range that does not meet Linux's ephemeral ports
-_locks: list[TextIO] = []
 
 
 def write_setting(folder: Path, **parameters: object) -> Path:
@@ -45,7 +41,7 @@ def write_setting(folder: Path, **parameters: object) -> Path:
 
 def environment() -> dict[str, str]:
     """For the children: a ROS domain of its own, shared memory, and this folder's modules."""
-    variables = {**ros_environment(), 'ROS_DOMAIN_ID': str(_own_domain())}
+    variables = ros_environment()
     paths = [str(Path(__file__).resolve().parent), os.environ.get('PYTHONPATH', '')]
     variables['PYTHONPATH'] = os.pathsep.join(path for path in paths if path)
     return variables
@@ -60,20 +56,6 @@ def machine() -> dict[str, Any]:
         'system': f'{platform.system()} {platform.release()}',
         'python': platform.python_version(),
     }
-
-
-def _own_domain() -> int:
-    """A ROS domain that no other run of these tools has; tests and demo take others."""
-    for number in DOMAINS:
-        lock = open(Path(tempfile.gettempdir(), f'oxygen_domain_{number}.lock'), 'w')  # noqa: SIM115
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.close()
-            continue
-        _locks.append(lock)  # held until this process ends
-        return number
-    raise SystemExit(f'domains {DOMAINS} are all in use by other runs: wait for one to end')
 
 
 def _contract(topics: Sequence[str]) -> dict[str, Any]:

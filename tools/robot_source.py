@@ -20,8 +20,6 @@ from sensor_msgs.msg import Image, JointState
 from oxygen_ros.ros import early, process
 from oxygen_ros.ros.messages import time_msg
 
-WIDTH, HEIGHT = 640, 480
-
 
 def main() -> int:
     """Publish until SIGINT or SIGTERM."""
@@ -29,11 +27,13 @@ def main() -> int:
     parser.add_argument('--cameras', nargs='+', required=True, help='topics')
     parser.add_argument('--joints', nargs='+', required=True, help='names')
     parser.add_argument('--rate', type=float, default=30.0, help='frames per second')
+    parser.add_argument('--size', type=int, nargs=2, default=(640, 480), help='width, height')
     given = parser.parse_args()
     early.settle_libraries()
     stop = process.stop_on_signals()
     process.init_rclpy([])
-    robot = Robot(rclpy.create_node('robot_source'), given.cameras, given.joints)
+    node = rclpy.create_node('robot_source')
+    robot = Robot(node, given.cameras, given.joints, *given.size)
     next_s = time.monotonic()
     while not stop.wait(max(next_s - time.monotonic(), 0.0)):
         robot.publish()
@@ -45,14 +45,16 @@ def main() -> int:
 class Robot:
     """rgb8 pictures of noise, each stamped right before it is published."""
 
-    def __init__(self, node: Node, topics: Sequence[str], joints: Sequence[str]) -> None:
+    def __init__(
+        self, node: Node, topics: Sequence[str], joints: Sequence[str], width: int, height: int
+    ) -> None:
         self._clock = node.get_clock()
         self._cameras = [
             node.create_publisher(Image, topic, qos_profile_sensor_data) for topic in topics
         ]
         self._joints = node.create_publisher(JointState, 'joint_states', 10)
-        self._image = Image(width=WIDTH, height=HEIGHT, encoding='rgb8', step=3 * WIDTH)
-        noise = np.random.default_rng(0).integers(0, 256, HEIGHT * WIDTH * 3, np.uint8)
+        self._image = Image(width=width, height=height, encoding='rgb8', step=3 * width)
+        noise = np.random.default_rng(0).integers(0, 256, height * width * 3, np.uint8)
         self._image.data.frombytes(noise.tobytes())
         self._state = JointState(name=list(joints), position=[0.1] * len(joints))
 

@@ -1,4 +1,4 @@
-"""Pictures of a result. Needs matplotlib, which only benchmarks use (requirements/bench.txt)."""
+"""Pictures of a result, made with matplotlib."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def draw(result: dict[str, Any], timeline: Timeline | None, folder: Path) -> lis
         import matplotlib
     except ImportError as error:
         raise OxygenError(
-            'pictures need matplotlib: pip install -r requirements/bench.txt'
+            'pictures need matplotlib: pip install -r requirements/base.txt'
         ) from error
     matplotlib.use('Agg')
     drawn = [_bars(result, folder / 'modes.png')]

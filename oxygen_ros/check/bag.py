@@ -17,7 +17,9 @@ def check_bag(bag: Bag, contract: Contract, instruction: str, namespace: str) ->
     Reads the first messages of each topic only.
     """
     seconds = (bag.end_ns - bag.start_ns) / 1e9
-    findings = [Finding('bag', f'{bag.count} messages in {seconds:.1f} s', 'readable')]
+    verdict = Verdict.NOTE if bag.problem else Verdict.OK
+    found = f'{bag.count} messages in {seconds:.1f} s'
+    findings = [Finding('bag', found, 'readable', verdict, bag.problem)]
     for binding in bind_all(bag, contract, instruction=instruction, namespace=namespace):
         findings.append(_finding(bag, contract, binding, seconds))
     return findings

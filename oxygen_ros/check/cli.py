@@ -19,7 +19,7 @@ from typing import Any
 from oxygen_ros.check.bag import check_bag
 from oxygen_ros.check.table import summary, table
 from oxygen_ros.replay.bag import Bag
-from oxygen_ros.replay.report import check_writable, to_json, write_json
+from oxygen_ros.replay.files import check_writable, to_json, write_json
 from oxygen_ros.ros.arguments import add_arguments, values_of
 from oxygen_ros.ros.contract import Contract, load_contract
 from oxygen_ros.ros.preflight import preflight

@@ -1,8 +1,10 @@
-"""python -m oxygen_ros.demo: the whole node on a recording, for DEMO_SECONDS (default 15).
+"""python -m oxygen_ros.demo: the whole node at work, for DEMO_SECONDS (default 15).
 
-Makes a checkpoint with random weights and a recording once (build/demo), then starts node, player
-and view as processes of their own on a ROS domain of their own. The last line is `DEMO {json}`.
-Exit status 0 only if chunks and finished answers came and every process ended cleanly.
+DEMO_SOURCE=world (the default): a simulated robot whose arm moves by the node's actions, served
+by the small trained model. DEMO_SOURCE=bag: a recording, played to random weights; both are made
+once (build/demo). Node, robot or player, and view are processes of their own on a ROS domain of
+their own. The last line is `DEMO {json}`. Exit status 0 only if chunks and finished answers came
+and every process ended cleanly.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from oxygen_ros.demo.prepare import prepare
+from oxygen_ros.demo.prepare import prepare_bag, prepare_world
 from oxygen_ros.demo.processes import Processes, ros_environment
 from oxygen_ros.types import OxygenError
 
 FOLDER = Path('build/demo')
 STOP_TIMEOUT_S = 10.0
+SOURCES = {'world': prepare_world, 'bag': prepare_bag}
+WORLD_SEED = 1
 
 
 def main() -> int:
@@ -28,7 +32,7 @@ def main() -> int:
         signal.signal(number, _interrupt)
     try:
         seconds = _seconds(os.environ.get('DEMO_SECONDS', '15'))
-        return _demo(seconds)
+        return _demo(_source(os.environ.get('DEMO_SOURCE', 'world')), seconds)
     except OxygenError as error:
         print(f'demo: {error}', file=sys.stderr)
     except KeyboardInterrupt:
@@ -37,25 +41,22 @@ def main() -> int:
     return 1
 
 
-def _demo(seconds: float) -> int:
-    files = prepare(FOLDER)
+def _demo(source: str, seconds: float) -> int:
+    files = SOURCES[source](FOLDER)
     numbers = FOLDER / 'numbers.json'
     numbers.unlink(missing_ok=True)
     with Processes(FOLDER, ros_environment()) as processes:
-        print('starting the node, the player and the view')
+        if files.recording is None:
+            name, command = 'robot', ['oxygen_ros.tabletop.robot', '--seed', str(WORLD_SEED)]
+        else:
+            name, command = 'player', ['oxygen_ros.demo.player', str(files.recording)]
+        print(f'starting the node, the {name} and the view')
         processes.start(
             'node', 'oxygen_ros.ros.node', '--ros-args', '--params-file', str(files.params)
         )
-        processes.start('player', 'oxygen_ros.demo.player', str(files.recording))
-        processes.start(
-            'view',
-            'oxygen_ros.demo.view',
-            '--seconds',
-            str(seconds),
-            '--json',
-            str(numbers),
-            log=False,
-        )
+        processes.start(name, *command)
+        view = ['--source', source, '--seconds', str(seconds), '--json', str(numbers)]
+        processes.start('view', 'oxygen_ros.demo.view', *view, log=False)
         problems = processes.wait_for('view')
         problems += processes.stop(STOP_TIMEOUT_S)
     for problem in problems:
@@ -74,8 +75,20 @@ def _say(summary: dict[str, Any]) -> None:
         '{actions_per_s} actions/s, action stream {action_stream_hz} Hz\n'
         'camera to chunk {camera_to_chunk_ms_p50} ms (p50), {camera_to_chunk_ms_p99} ms (p99)\n'
         '{tokens} tokens, {tok_per_s}/s, {requests_done} answers finished, up to {rows_max} '
-        'decoded together\n'.format(**summary)
+        'decoded together'.format(**summary)
     )
+    if 'episodes' in summary:
+        print(
+            '{successes} of {episodes} instructions carried out, {answers_right} of {answers} '
+            'answers true'.format(**summary)
+        )
+    print()
+
+
+def _source(text: str) -> str:
+    if text not in SOURCES:
+        raise OxygenError(f'DEMO_SOURCE is {text!r}: must be one of {", ".join(SOURCES)}')
+    return text
 
 
 def _seconds(text: str) -> float:

@@ -1,4 +1,4 @@
-"""Makes what the demo needs, once: a checkpoint with random weights, a recording, parameters."""
+"""Makes what the demo needs, once: parameters, and for a bag random weights and a recording."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 import oxygen_ros
 from oxygen_ros.ros.contract import load_contract
+from oxygen_ros.tabletop import ROBOT, SHIPPED
 from oxygen_ros.types import OxygenError
 
-ROBOT = 'demo'
+BAG_ROBOT = 'demo'
 RECORDING_S = 10.0
 # What the made files depend on; a change makes them anew.
 SOURCES = (
@@ -32,23 +34,26 @@ SOURCES = (
 
 @dataclass(frozen=True)
 class Files:
-    """Where the demo's files are."""
+    """What the demo's processes are given. recording: None for the simulated world."""
 
-    checkpoint: Path
-    recording: Path
     params: Path
+    recording: Path | None = None
 
 
-def prepare(folder: Path) -> Files:
-    """The files, made if they are not there. Raises OxygenError."""
-    key = _key()
-    files = Files(
-        folder / f'checkpoint-{key}', folder / f'recording-{key}', folder / 'params.yaml'
-    )
+def prepare_world(folder: Path) -> Files:
+    """Of the trained model and the simulated robot: only parameters are written."""
     folder.mkdir(parents=True, exist_ok=True)
-    contract = load_contract(ROBOT)
+    return Files(_write_parameters(folder / 'params.yaml', node_parameters(SHIPPED)))
+
+
+def prepare_bag(folder: Path) -> Files:
+    """Of a recording played to random weights, made if not there. Raises OxygenError."""
+    key = _key()
+    checkpoint, recording = folder / f'checkpoint-{key}', folder / f'recording-{key}'
+    folder.mkdir(parents=True, exist_ok=True)
+    contract = load_contract(BAG_ROBOT)
     _make(
-        files.checkpoint,
+        checkpoint,
         'a tiny checkpoint with random weights',
         'oxygen_ros.checkpoint.random_pi05',
         '--size',
@@ -59,21 +64,30 @@ def prepare(folder: Path) -> Files:
         str(len(contract.actions.joints)),
     )
     _make(
-        files.recording,
+        recording,
         f'a recording of {RECORDING_S:.0f} s',
         'oxygen_ros.demo.recording',
         '--seconds',
         str(RECORDING_S),
     )
-    parameters = {
-        'checkpoint': str(files.checkpoint.resolve()),
-        'robot': ROBOT,
+    parameters = node_parameters(checkpoint, BAG_ROBOT)
+    return Files(_write_parameters(folder / 'params.yaml', parameters), recording)
+
+
+def node_parameters(checkpoint: Path, robot: str = ROBOT) -> dict[str, Any]:
+    """Of a node that serves a small checkpoint on a few cores and starts by itself."""
+    return {
+        'checkpoint': str(checkpoint.resolve()),
+        'robot': robot,
         'autostart': True,
         'status_period_s': 0.2,
         'cpu_threads': 1,
     }
-    files.params.write_text(yaml.safe_dump({'/**': {'ros__parameters': parameters}}))
-    return files
+
+
+def _write_parameters(path: Path, parameters: dict[str, Any]) -> Path:
+    path.write_text(yaml.safe_dump({'/**': {'ros__parameters': parameters}}))
+    return path
 
 
 def _make(target: Path, what: str, module: str, *arguments: str) -> None:

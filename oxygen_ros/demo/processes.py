@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 import oxygen_ros
+from oxygen_ros.ros import domain
 
 PR_SET_PDEATHSIG = 1
 POLL_S = 0.05
@@ -67,6 +67,13 @@ class Processes:
             time.sleep(POLL_S)
         return []
 
+    def ended(self) -> str:
+        """Which child has ended by itself, and how; '' while all run."""
+        for name, child in self._children.items():
+            if child.poll() is not None:
+                return f'{name} ended too early with status {child.returncode}{self._tail(name)}'
+        return ''
+
     def stop(self, timeout_s: float) -> list[str]:
         """SIGINT to all, SIGKILL to those that stay; what did not end with status 0."""
         for child in self._children.values():
@@ -102,10 +109,9 @@ class Processes:
 
 
 def ros_environment() -> dict[str, str]:
-    """This process's environment with a ROS domain of its own, kept to this machine."""
+    """This process's environment with a ROS domain of its own. Raises OxygenError."""
     environment = dict(os.environ)
-    environment['ROS_DOMAIN_ID'] = str(random.randint(1, 100))
-    environment['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
+    domain.isolate(environment)
     environment['PYTHONUNBUFFERED'] = '1'
     profile = Path(oxygen_ros.__file__).parents[1] / 'config' / 'fastdds_shm.xml'
     if profile.is_file():

@@ -85,6 +85,7 @@ class Engine:
         self.model = model
         self.ledger = KVLedger(size.rows, size.capacity, size.slot_bytes)
         self.pool = KVPool(model.spec, size.rows, size.capacity, model.device, model.dtype)
+        self.execution = execution
         execution.apply(model)
         runner = FixedRunner if execution.captured else Runner
         self.runner = runner(model, self.pool, denoise_steps)

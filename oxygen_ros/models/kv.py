@@ -97,7 +97,7 @@ class KVWindow(PoolCache):
 
 
 class PrefixView(PoolCache):
-    """The slots before `length` of one row, read only: new tokens are joined on, not stored."""
+    """The slots before `length` of some rows, read only: new tokens are joined on, not stored."""
 
     def __init__(
         self, keys: list[torch.Tensor], values: list[torch.Tensor], rows: slice, length: int
@@ -109,14 +109,8 @@ class PrefixView(PoolCache):
         return torch.cat([pool[self._rows, :, : self._length], new], dim=2)
 
 
-class _Reader(PoolCache):
-    """Slots 0 .. length of some rows; what is given is in them already."""
-
-    def __init__(
-        self, keys: list[torch.Tensor], values: list[torch.Tensor], rows: slice, length: int
-    ) -> None:
-        super().__init__(keys, values)
-        self._rows, self._length = rows, length
+class _Reader(PrefixView):
+    """The slots before `length` of some rows; what is given is in them already."""
 
     def _take(self, pool: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
         return pool[self._rows, :, : self._length]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -20,7 +21,7 @@ class Tokenizer:
         if not (folder / 'tokenizer.json').is_file():
             raise OxygenError(f'{folder}: has no tokenizer.json; copy the tokenizer files there')
         try:
-            self._fast = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+            self._fast = _read(folder, _versions(folder))
         except Exception as error:  # the library raises bare Exception for bad files
             raise OxygenError(f'{folder}: tokenizer cannot be loaded ({error})') from error
         self._vocab_size = vocab_size
@@ -89,3 +90,16 @@ class Detokenizer:
         """Text of what is held back; incomplete characters become U+FFFD."""
         held, self._held = self._held, []
         return self._tokenizer.decode(held) if held else ''
+
+
+# A real vocabulary takes a second to read, in which the library holds Python's lock and no other
+# thread runs. So what a pre-flight has read is not read again by the load that follows it.
+@functools.lru_cache(maxsize=1)
+def _read(folder: Path, versions: tuple[tuple[str, int, int], ...]) -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+
+
+def _versions(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """Name, size and time of change of every file: another one is read anew."""
+    found = ((file.name, file.stat()) for file in sorted(folder.iterdir()))
+    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in found)

@@ -8,11 +8,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from rosbags.interfaces import Connection
+from rosbags.interfaces import Connection, MessageDefinitionFormat
 from rosbags.rosbag2 import Reader
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
+from rosbags.typesys.base import TypesysError
 from rosbags.typesys.store import Typestore
 
+from oxygen_ros.replay.cut import CutMcap
 from oxygen_ros.types import OxygenError
 
 REQUEST_TYPE = 'oxygen_ros/msg/LanguageRequest'
@@ -55,12 +57,17 @@ class Message(NamedTuple):
 
 
 class Bag:
-    """An open recording, to be used in a with block. Times are the bag's record times in ns."""
+    """An open recording, to be used in a with block. Times are the bag's record times in ns.
+
+    problem: why only a part of it can be read, or ''.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).expanduser()
+        self.problem = ''
         self._store = typestore()
-        self._reader = _open(self.path)
+        self._reader = self._open_or_salvage()
+        _learn(self._store, self._reader.connections)
         self.count = self._reader.message_count
         self.start_ns = self._reader.start_time
         # rosbags ends one past the last message
@@ -72,6 +79,27 @@ class Bag:
                 f'bag {self.path} is empty: it has {len(self.topics)} topics and no messages; '
                 'record it again'
             )
+
+    def _open_or_salvage(self) -> Reader | CutMcap:
+        """What is whole of a single mcap that was cut off, else the reader of all."""
+        try:
+            return _open(self.path)
+        except OxygenError as error:
+            files = [self.path] if self.path.is_file() else sorted(self.path.glob('*.mcap'))
+            if len(files) != 1 or error.__cause__ is None:
+                raise
+            try:
+                found = CutMcap(files[0])
+            except Exception:  # nothing of it is whole: the first error says more
+                raise error from None
+            if not found.message_count:
+                found.close()
+                raise
+            self.problem = (
+                f'{error}. What is whole of it was read: {found.message_count} messages, '
+                f'{(found.end_time - found.start_time) / 1e9:.2f} s'
+            )
+            return found
 
     def __enter__(self) -> Bag:
         return self
@@ -95,6 +123,10 @@ class Bag:
 
     def messages(self, topics: Collection[str]) -> Iterator[Message]:
         """Messages of these topics in the order of their record times."""
+        for connection, time_ns, data in self._read(topics):
+            yield self._message(connection, time_ns, data)
+
+    def _read(self, topics: Collection[str]) -> Iterator[tuple[Connection, int, bytes]]:
         wanted = [c for c in self._reader.connections if c.topic in topics]
         raw = self._reader.messages(wanted)
         while True:
@@ -104,7 +136,17 @@ class Bag:
                 return
             except Exception as error:  # a reader of damaged files raises whatever it meets
                 raise _damaged(self.path, error) from error
-            yield self._message(connection, time_ns, data)
+            yield connection, time_ns, data
+
+    def raw(self, topics: Collection[str]) -> Iterator[tuple[str, int, bytes]]:
+        """Topic, record time in ns and bytes of the same messages."""
+        for connection, time_ns, data in self._read(topics):
+            yield connection.topic, time_ns, data
+
+    def decoded(self, topic: str, data: bytes) -> Any:
+        """One of raw()'s messages, or None if its bytes are none."""
+        connection = next(c for c in self._reader.connections if c.topic == topic)
+        return self._message(connection, 0, data).value
 
     def _message(self, connection: Connection, time_ns: int, data: bytes) -> Message:
         try:
@@ -113,6 +155,23 @@ class Bag:
             text = f'{len(data)} bytes are no {connection.msgtype}: {_text(error)}'
             return Message(connection.topic, time_ns, None, text)
         return Message(connection.topic, time_ns, value)
+
+
+def _learn(store: Typestore, connections: Collection[Connection]) -> None:
+    """Read this package's messages as they were when they were recorded, if the bag says how."""
+    for connection in connections:
+        definition = connection.msgdef
+        if (
+            connection.msgtype.startswith('oxygen_ros/')
+            and connection.msgtype not in store.types
+            and definition.format is MessageDefinitionFormat.MSG
+        ):
+            try:
+                found = get_types_from_msg(definition.data, connection.msgtype)
+            except TypesysError:  # its messages will be named as unusable
+                continue
+            new = {name: fields for name, fields in found.items() if name not in store.types}
+            store.register(new)
 
 
 def _deserialize(store: Typestore, data: bytes, kind: str) -> Any:

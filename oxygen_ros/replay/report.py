@@ -1,23 +1,33 @@
-"""The replay's report: plain data whose JSON is the same bytes for the same run."""
+"""The replay's report: plain data whose JSON is the same bytes for the same run.
+
+What this machine took is in a section of its own, `measured`, which is left out unless asked for.
+"""
 
 from __future__ import annotations
 
-import json
-import os
 from collections import Counter
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from oxygen_ros.replay.bag import Bag
-from oxygen_ros.replay.runner import Answer, Frame, Runner
+from oxygen_ros.replay.numbers import rounded_or_none
+from oxygen_ros.replay.outcome import Answer, Frame, Outcome
+from oxygen_ros.replay.score import reproduction, score
 from oxygen_ros.replay.sources import Sources
 from oxygen_ros.ros.contract import Contract
-from oxygen_ros.types import OxygenError, PolicyInfo
 
-SCHEMA = 1
+SCHEMA = 2
+OTHER_FRAMES = (
+    'no frame of the recorded node is a frame here: where cameras are out of step, which images '
+    'make one frame depends on which camera came first when the node was activated'
+)
+TIMELINES = {
+    'bag': 'record times of the bag; frames are named by the stamp of the newest image',
+    'live': "the bag's record times on /clock in real time; frames are named by the stamp of "
+    'the newest image',
+}
 
 
 def build_report(
@@ -25,79 +35,63 @@ def build_report(
     contract: Contract,
     sources: Sources,
     values: Mapping[str, Any],
-    runner: Runner,
-    notes: list[str],
+    outcome: Outcome,
+    notes: Sequence[str],
 ) -> dict[str, Any]:
-    """Everything but wall time. values: the parameters as they were used."""
+    """Everything but what this machine took. values: the parameters as they were used."""
+    problem = outcome.problem or _nothing_answered(outcome)
+    recorded_node = reproduction(outcome, contract)
+    if recorded_node and recorded_node['chunks'] and not recorded_node['also_here']:
+        notes = [*notes, OTHER_FRAMES]
     return {
         'schema': SCHEMA,
-        'settings': _settings(contract, values, runner.policy.info),
+        'complete': not problem,
+        'problem': problem,
+        'settings': _settings(contract, values, outcome),
         'bag': _bag(bag, sources),
-        'frames': [_frame(frame) for frame in runner.frames if frame.chunk is not None],
-        'requests': [_answer(answer) for answer in runner.answers],
-        'counters': _counters(runner),
-        'totals': _totals(runner),
-        'notes': [*notes, *runner.warnings],
+        'frames': [_frame(frame, outcome) for frame in outcome.answered],
+        'requests': [_answer(answer) for answer in outcome.answers],
+        'inputs': outcome.inputs,
+        'scores': score(outcome, contract, duration_s(bag)),
+        'recorded_node': recorded_node,
+        'counters': _counters(outcome),
+        'totals': _totals(outcome),
+        'notes': [*notes, *outcome.warnings],
     }
 
 
-def to_json(report: Mapping[str, Any]) -> str:
-    """One line per frame, request and finding, so that two reports can be compared with diff."""
-    parts = []
-    for key in sorted(report):
-        value = report[key]
-        if key in ('frames', 'requests', 'findings') and value:
-            rows = ',\n'.join('  ' + _dump(row) for row in value)
-            parts.append(f' {_dump(key)}: [\n{rows}\n ]')
-        else:
-            parts.append(f' {_dump(key)}: {_dump(value)}')
-    return '{\n' + ',\n'.join(parts) + '\n}\n'
+def duration_s(bag: Bag) -> float:
+    """Seconds from the first to the last message."""
+    return (bag.end_ns - bag.start_ns) / 1e9
 
 
-def check_writable(path: Path) -> None:
-    """Refuse an output path before the work is done, not after. Raises OxygenError."""
-    if path.is_dir():
-        raise OxygenError(f'--json {path} is a folder: give a file')
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise OxygenError(f'--json {path}: the folder {folder} does not exist, make it first')
-    if not os.access(folder, os.W_OK):
-        raise OxygenError(f'--json {path}: the folder {folder} cannot be written')
+def _nothing_answered(outcome: Outcome) -> str:
+    if outcome.answered:
+        return ''
+    dropped = ', '.join(f'{n} {reason}' for reason, n in sorted(outcome.dropped.items()))
+    return f'no frame was answered; dropped: {dropped or "nothing"}'
 
 
-def write_json(report: Mapping[str, Any], path: Path) -> None:
-    """Write the report; a reader never sees half of it."""
-    part = path.with_name(path.name + '.part')
-    try:
-        part.write_text(to_json(report), encoding='utf-8')
-        part.replace(path)
-    except OSError as error:
-        raise OxygenError(f'--json {path} cannot be written: {error}') from error
-
-
-def _dump(value: object) -> str:
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
-
-
-def _settings(contract: Contract, values: Mapping[str, Any], info: PolicyInfo) -> dict[str, Any]:
+def _settings(contract: Contract, values: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
+    model = outcome.model
+    actions = contract.actions
     return {
         'parameters': dict(values),
-        'effective': dict(info.effective),
+        'effective': dict(outcome.effective),
         'model': {
-            'family': info.family,
-            'cameras': info.cameras,
-            'horizon': info.horizon,
-            'action_dim': info.action_dim,
-            'state_dim': info.state_dim,
+            key: model.get(key)
+            for key in ('family', 'cameras', 'horizon', 'action_dim', 'state_dim')
         },
         'contract': {
             'robot': contract.robot,
             'cameras': {camera.slot: camera.topic for camera in contract.cameras},
             'state_joints': contract.state.names,
-            'action_joints': contract.actions.names,
-            'step_period_s': contract.actions.step_period_s,
+            'action_joints': actions.names,
+            'step_period_s': actions.step_period_s,
+            'valid_for_s': actions.valid_for_s,
+            'merge': actions.merge,
         },
-        'timeline': 'record times of the bag; frames are named by the stamp of the newest image',
+        'timeline': TIMELINES[outcome.timeline],
     }
 
 
@@ -125,13 +119,15 @@ def _used_as(sources: Sources, topic: str) -> str:
     return '' if source is None else source.slot or source.kind
 
 
-def _frame(frame: Frame) -> dict[str, Any]:
+def _frame(frame: Frame, outcome: Outcome) -> dict[str, Any]:
     assert frame.chunk is not None
+    seam = outcome.seams.get(frame.frame)
     return {
         'frame': frame.frame,
         'stamp_ns': frame.stamp_ns,
         'time_ns': frame.time_ns,
         'cameras': frame.cameras,
+        'seam': None if seam is None else rounded_or_none(seam),
         'actions': _numbers(frame.chunk.actions),
     }
 
@@ -156,32 +152,24 @@ def _answer(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _counters(runner: Runner) -> dict[str, Any]:
+def _counters(outcome: Outcome) -> dict[str, Any]:
     """Where every image went, and what else was dropped or noticed."""
-    buffer = runner.buffer
-    dropped: Counter[str] = buffer.dropped + runner.dropped
     return {
-        'images_used': buffer.used,
-        'images_waiting': buffer.held(),
-        'dropped': dict(dropped),
-        'events': dict(buffer.events),
-        'tasks_skipped': dict(runner.policy.stats.tasks_skipped),
+        'images_used': outcome.images.get('used'),
+        'images_waiting': outcome.images.get('waiting'),
+        'dropped': dict(outcome.dropped),
+        'events': dict(outcome.events),
+        'tasks_skipped': outcome.skipped,
     }
 
 
-def _totals(runner: Runner) -> dict[str, Any]:
-    stats = runner.policy.stats
-    reasons = Counter(a.reason.value if a.reason else 'open' for a in runner.answers)
+def _totals(outcome: Outcome) -> dict[str, Any]:
+    reasons = Counter(a.reason.value if a.reason else 'open' for a in outcome.answers)
     return {
-        'frames': len(runner.frames),
-        'chunks': sum(frame.chunk is not None for frame in runner.frames),
-        'requests': len(runner.answers),
+        'frames': len(outcome.frames),
+        'chunks': len(outcome.answered),
+        'requests': len(outcome.answers),
         'requests_by_end': dict(reasons),
-        'tokens': sum(len(answer.tokens) for answer in runner.answers),
-        'prefills': stats.prefills,
-        'decode_steps': stats.decode_steps,
-        'rows_max': stats.rows_max,
-        'forks': stats.forks,
-        'kv_bytes_copied_between_frames': stats.kv_bytes_copied_between_frames,
-        'truncated_instructions': stats.truncated_instructions,
+        'tokens': sum(len(answer.tokens) for answer in outcome.answers),
+        **outcome.engine,
     }

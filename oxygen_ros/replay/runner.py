@@ -6,14 +6,20 @@ when it is whole, then language runs until the frame's budget is used.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 from oxygen_ros.policy import Policy, PolicyOutput
 from oxygen_ros.replay.bag import Message
+from oxygen_ros.replay.measured import Measured
+from oxygen_ros.replay.outcome import OTHER_CLOCK_NS, Answer, Frame, Outcome
+from oxygen_ros.replay.recorded import RecordedMotion, Said
 from oxygen_ros.replay.sources import Source
+from oxygen_ros.replay.stream import Stream
+from oxygen_ros.replay.watch import Watch
 from oxygen_ros.ros.contract import Contract
 from oxygen_ros.ros.conversions import (
     ConversionError,
@@ -27,6 +33,15 @@ from oxygen_ros.ros.conversions import (
 from oxygen_ros.ros.joints import JointMap
 from oxygen_ros.ros.observation_buffer import ObservationBuffer
 from oxygen_ros.types import ActionChunk, FrameDropped, OxygenError, Reason, TokenDelta
+
+ENGINE_COUNTERS = (
+    'prefills',
+    'decode_steps',
+    'rows_max',
+    'forks',
+    'kv_bytes_copied_between_frames',
+    'truncated_instructions',
+)
 
 
 class BagClock:
@@ -44,38 +59,8 @@ class BagClock:
         self.now_ns = max(self.now_ns, time_ns)
 
 
-@dataclass
-class Frame:
-    """An observation that the policy took, and its chunk once it is answered.
-
-    time_ns: record time of the message that made it whole. The images are not kept.
-    """
-
-    frame: int
-    time_ns: int
-    stamp_ns: int
-    cameras: tuple[str, ...]
-    chunk: ActionChunk | None = None
-
-
-@dataclass
-class Answer:
-    """A language request and what came of it; reason stays None if the bag ends first."""
-
-    request_id: str
-    task: str
-    prompt: str
-    time_ns: int
-    frame: int = -1
-    stamp_ns: int = 0
-    tokens: list[int] = field(default_factory=list)
-    text: str = ''
-    reason: Reason | None = None
-    detail: str = ''
-
-
 class Runner:
-    """One replay. frames, answers, dropped and warnings are its results."""
+    """One replay on the bag's timeline; outcome() is its result."""
 
     def __init__(
         self,
@@ -87,6 +72,7 @@ class Runner:
         tasks: Iterable[str],
         instruction: str = '',
         idle_period_ns: int = 50_000_000,
+        action_rate_hz: float = 70.0,
     ) -> None:
         self.policy = policy
         self.buffer = ObservationBuffer(contract)
@@ -95,13 +81,21 @@ class Runner:
         self.answers: list[Answer] = []
         self.dropped: Counter[str] = Counter()
         self.warnings: list[str] = []
+        self.measured = Measured()
         self._contract = contract
         self._action_units = JointMap(contract.actions.joints)
+        self._stream = Stream(contract, action_rate_hz)
+        self._motion = RecordedMotion(
+            contract.actions.names, round(contract.timing.state_max_age_ms * 1e6)
+        )
+        self._said = Said(contract.actions.names)
+        self._watch = Watch(sources, contract, clock.now_ns)
         self._sources = sources
         self._clock = clock
         self._tasks = tuple(tasks)
         self._idle_period_ns = idle_period_ns
         self._worked_ns = clock.now_ns
+        self._began_ns = 0  # of the work at hand, on a steady clock
         self._warned: set[tuple[str, str]] = set()
         self._handlers: dict[str, Callable[[Source, Any], None]] = {
             'image': self._on_image,
@@ -110,44 +104,86 @@ class Runner:
             'instruction': self._on_instruction,
             'request': self._on_request,
             'cancel': self._on_cancel,
+            'said_chunk': lambda source, msg: self._said.add_chunk(msg),
+            'said_token': lambda source, msg: self._said.add_token(msg),
         }
 
     def feed(self, message: Message) -> None:
         """Take the next message; one that cannot be used is counted, warned of once, and left."""
+        began_ns = time.perf_counter_ns()
         self._clock.advance(message.time_ns)
         self._grant_idle_time()
+        self._began_ns = time.perf_counter_ns()
         source = self._sources[message.topic]
+        header = getattr(message.value, 'header', None)
+        self._watch.see(message.topic, stamp_ns(header) if header else 0, message.time_ns)
         try:
             if message.value is None:
                 raise ConversionError('bad_message', message.problem)
             self._handlers[source.kind](source, message.value)
         except ConversionError as error:
+            self._watch.unusable(message.topic)
             self._drop(error.reason, message.topic, str(error))
+        self.measured.busy_s += (time.perf_counter_ns() - began_ns) / 1e9
 
     def finish(self) -> int:
         """Run the language that is left to its end; returns how many answers that ended."""
         ended_before = self._ended()
+        self._began_ns = time.perf_counter_ns()
         for delta in self.policy.stream():
             self._take(delta)
+        self.measured.busy_s += (time.perf_counter_ns() - self._began_ns) / 1e9
+        self._stream.finish(self._motion.last_ns)
         return self._ended() - ended_before
+
+    def outcome(self, problem: str = '') -> Outcome:
+        """All results so far; problem: why there are no more."""
+        stats, info = self.policy.stats, self.policy.info
+        return Outcome(
+            timeline='bag',
+            model={k: v for k, v in asdict(info).items() if k != 'effective'},
+            effective=info.effective,
+            frames=self.frames,
+            answers=self.answers,
+            motion=self._motion,
+            said=self._said,
+            streamed=self._stream.steps,
+            measured=self.measured,
+            seams=self._stream.seams,
+            chunk_gaps=self._stream.gaps,
+            images={'used': self.buffer.used, 'waiting': self.buffer.held()},
+            dropped=self.buffer.dropped + self.dropped,
+            events=self.buffer.events,
+            skipped=dict(stats.tasks_skipped),
+            engine={name: getattr(stats, name) for name in ENGINE_COUNTERS},
+            inputs=self._watch.rows(),
+            warnings=[*self.warnings, *self._watch.notes()],
+            problem=problem,
+        )
 
     def _on_image(self, source: Source, msg: Any) -> None:
         rgb = compressed_to_rgb(msg) if source.kind == 'compressed' else image_to_rgb(msg)
-        now_ns = self._clock.now_ns
+        now_ns, jumps = self._clock.now_ns, self.buffer.events['time_jump']
         observation = self.buffer.add_image(source.slot, rgb, stamp_ns(msg.header), now_ns)
+        if self.buffer.events['time_jump'] > jumps:
+            self._stream.jump()
+            self.policy.reset()
+            self._work()
         if observation is None:
             return
         try:
-            number = self.policy.observe(observation)
+            number = self.policy.observe(observation, overlap=self._stream.overlap(observation))
         except OxygenError as error:
             self._drop('frame_refused', source.slot, str(error))
             return
-        self.frames.append(Frame(number, now_ns, observation.stamp_ns, tuple(observation.images)))
+        cameras, stamp = tuple(observation.images), observation.stamp_ns
+        self.frames.append(Frame(number, now_ns, stamp, cameras, self._motion.segment))
         self._work()
 
     def _on_state(self, source: Source, msg: Any) -> None:
         vector = joint_vector(msg, self._contract.state.names)
         self.buffer.add_joint_state(vector, stamp_ns(msg.header), self._clock.now_ns)
+        self._motion.add(msg, self._clock.now_ns)
 
     def _on_instruction(self, source: Source, msg: Any) -> None:
         self.buffer.set_instruction(instruction_text(msg))
@@ -182,6 +218,7 @@ class Runner:
         target_ns = self._clock.now_ns
         while self._worked_ns + self._idle_period_ns <= target_ns:
             self._clock.now_ns = self._worked_ns + self._idle_period_ns
+            self._began_ns = time.perf_counter_ns()
             self.policy.grant()
             if self.policy.idle:
                 self._worked_ns = target_ns
@@ -191,12 +228,27 @@ class Runner:
 
     def _take(self, output: PolicyOutput) -> None:
         if isinstance(output, ActionChunk):
-            assert self.frames[-1].frame == output.frame, 'a frame is answered before the next'
-            self.frames[-1].chunk = self._action_units.chunk_to_robot(output)
+            self._take_chunk(self._action_units.chunk_to_robot(output))
         elif isinstance(output, FrameDropped):
             self._drop('frame_failed', 'a frame', output.problem)
         else:
             self._take_token(output)
+
+    def _take_chunk(self, chunk: ActionChunk) -> None:
+        frame = self.frames[-1]
+        assert frame.frame == chunk.frame, 'a frame is answered before the next'
+        took_ns = time.perf_counter_ns() - self._began_ns
+        waited_ns = frame.time_ns - frame.stamp_ns
+        self.measured.frame_ms.append(took_ns / 1e6)
+        if abs(waited_ns) < OTHER_CLOCK_NS:
+            self.measured.latency_ms.append((waited_ns + took_ns) / 1e6)
+        reason, problem = self._stream.problem(chunk)
+        if reason:
+            self._drop(reason, 'action chunks', f'frame {chunk.frame} is refused: {problem}')
+            return
+        frame.chunk = chunk
+        # as if it had been there at once: the speed of this machine must not show
+        self._stream.offer(chunk, frame.segment, frame.stamp_ns)
 
     def _take_token(self, output: TokenDelta) -> None:
         answer = self._answer_of(output)
@@ -207,8 +259,16 @@ class Runner:
         else:
             answer.text += output.text
         if output.token_id >= 0:
-            answer.tokens.append(output.token_id)
+            self._take_word(answer, output.token_id)
         answer.reason = output.reason
+
+    def _take_word(self, answer: Answer, token: int) -> None:
+        answer.tokens.append(token)
+        self.measured.tokens += 1
+        if answer.first_ns is None:
+            now_ns = answer.first_ns = self._clock.now_ns
+            took_ns = time.perf_counter_ns() - self._began_ns
+            self.measured.first_token_ms.append((now_ns - answer.time_ns + took_ns) / 1e6)
 
     def _answer_of(self, delta: TokenDelta) -> Answer:
         """The answer a delta belongs to; an id in use twice was refused the second time.

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container
 from dataclasses import dataclass
+from itertools import islice
 
 from oxygen_ros.replay.bag import REQUEST_TYPE, Bag, Topic
 from oxygen_ros.ros.contract import Contract
+from oxygen_ros.ros.conversions import ConversionError, joint_vector
 from oxygen_ros.types import OxygenError
 
 CAMERA_TYPES = {
     'image': 'sensor_msgs/msg/Image',
     'compressed': 'sensor_msgs/msg/CompressedImage',
 }
+# What a recorded node published -> what it feeds.
+SAID_TYPES = {
+    'oxygen_ros/msg/ActionChunk': 'said_chunk',
+    'oxygen_ros/msg/LanguageToken': 'said_token',
+}
+FIRST_STATES = 10  # joint states that are looked at before the work begins
 STATE_TYPE = 'sensor_msgs/msg/JointState'
 STRING_TYPE = 'std_msgs/msg/String'
 
@@ -21,6 +30,7 @@ STRING_TYPE = 'std_msgs/msg/String'
 class Source:
     """What a topic of the bag feeds. kind: image, compressed, state, instruction, request, cancel.
 
+    said_chunk, said_token: what a node answered at the time, to compare with.
     slot is the camera's, '' for the others.
     """
 
@@ -34,6 +44,14 @@ class Sources:
 
     by_topic: dict[str, Source]
     notes: tuple[str, ...]
+
+    @property
+    def inputs(self) -> dict[str, Source]:
+        """Those of them that a node reads."""
+        said = SAID_TYPES.values()
+        return {
+            topic: source for topic, source in self.by_topic.items() if source.kind not in said
+        }
 
 
 @dataclass(frozen=True)
@@ -133,7 +151,47 @@ def find_sources(
             raise OxygenError(f'{binding.problem}. The bag has {bag.listing()}')
         else:
             notes.append(binding.problem)
+    by_topic.update(_said(bag, namespace))
     return Sources(by_topic, tuple(notes))
+
+
+def check_joints(bag: Bag, contract: Contract, sources: Sources) -> None:
+    """Refuse a bag of another robot: none of its first joint states has the contract's joints.
+
+    Raises OxygenError that names both.
+    """
+    topic = next(name for name, source in sources.by_topic.items() if source.kind == 'state')
+    problem = ''
+    for message in islice(bag.messages([topic]), FIRST_STATES):
+        try:
+            if message.value is not None:
+                joint_vector(message.value, contract.state.names)
+                return
+        except ConversionError as error:
+            if error.reason != 'missing_joints':
+                return
+            problem = str(error)
+    if problem:
+        raise OxygenError(
+            f'bag {bag.path} is of another robot: on {topic} {problem}. Give the contract of the '
+            'robot that was recorded with --robot'
+        )
+
+
+def _said(bag: Bag, namespace: str) -> dict[str, Source]:
+    """Answers of the node that ran when the bag was recorded, if there was only one."""
+    begin = f'/{namespace.strip("/")}/' if namespace.strip('/') else '/'
+    found = [
+        topic
+        for topic in bag.topics
+        if topic.type in SAID_TYPES
+        and topic.name.startswith(begin)
+        and not topic.name.endswith('/language/refused')
+    ]
+    nodes = {re.sub(r'/(action_chunk|language/\w+)$', '', topic.name) for topic in found}
+    if len(nodes) > 1:
+        return {}
+    return {topic.name: Source(SAID_TYPES[topic.type]) for topic in found}
 
 
 def type_advice(types: Container[str]) -> str:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from oxygen_ros import msg
+from oxygen_ros.ros.input_ages import InputState
 from oxygen_ros.ros.messages import key_values, time_msg
-from oxygen_ros.ros.observation_buffer import InputState
 from oxygen_ros.ros.parameters import Value
+from oxygen_ros.ros.word_waits import WordWaits
 from oxygen_ros.types import EngineStats
 
 LOG_EVERY_S = 5.0
@@ -131,6 +132,7 @@ class Report:
     overhead_ms: Mapping[str, float] = field(default_factory=dict)
     images: Mapping[str, int] = field(default_factory=dict)
     motion: Mapping[str, object] = field(default_factory=dict)
+    words: WordWaits = field(default_factory=WordWaits)
 
 
 def status_msg(report: Report, rates: Rates) -> msg.EngineStatus:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.node import Node
@@ -10,6 +11,7 @@ from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
 from oxygen_ros.ros import qos
+from oxygen_ros.ros.publishers import Once
 
 
 class EmergencyStop:
@@ -22,6 +24,7 @@ class EmergencyStop:
         self._node = node
         self._on_change = on_change
         self._pressed = False  # what ~/emergency_stop said last
+        self._once = Once()
         self.reason = ''
         node.create_service(Trigger, '~/stop', self._on_stop)
         node.create_service(Trigger, '~/resume', self._on_resume)
@@ -51,7 +54,9 @@ class EmergencyStop:
         self.reason = self.reason or f'by {reason}, call ~/resume to go on'
         self._on_change(self.reason)
 
-    def _on_topic(self, message: Bool) -> None:
+    def _on_topic(self, message: Bool, info: Mapping[str, Any]) -> None:
+        if not self._once.is_news(info, message.data):
+            return
         pressed, self._pressed = self._pressed, message.data
         if message.data and not pressed:
             self._stop('~/emergency_stop')

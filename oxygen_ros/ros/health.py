@@ -1,7 +1,7 @@
 """What /diagnostics says: one entry per part of the node, by the names of diagnostic_updater.
 
-`<node>: engine`, `action stream`, `drops`, and one for each camera and the joint state. OK,
-WARN (works, but not as it should) or ERROR (no action can come of this).
+`<node>: engine`, `language`, `action stream`, `drops`, and one for each camera and the joint
+state. OK, WARN (works, but not as it should) or ERROR (no action can come of this).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 
 from oxygen_ros import msg
 from oxygen_ros.ros.diagnostics import Report
+from oxygen_ros.ros.input_ages import InputState
 from oxygen_ros.ros.messages import key_values, time_msg
-from oxygen_ros.ros.observation_buffer import InputState
+from oxygen_ros.ros.word_waits import OVERLOAD
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 RECENT_S = 5.0  # how long something that happened once is shown
@@ -46,7 +47,8 @@ class Health:
     def message(self, report: Report, status: msg.EngineStatus) -> DiagnosticArray:
         """The whole array of one moment."""
         self._now_s = time.monotonic()
-        entries = [_engine(report, status), self._stream(report, status)]
+        entries = [_engine(report, status), _language(report, status)]
+        entries.append(self._stream(report, status))
         entries += [self._input(state) for state in report.inputs]
         entries.append(self._drops(report))
         self._last_s = self._now_s
@@ -100,6 +102,9 @@ class Health:
         if not 0 <= state.age_s <= state.limit_s:
             text = f'{state.topic}: the last is {state.age_s:.2f} s old'
             return state.name, bad, f'{text} (limit {state.limit_s:g} s)', values
+        if state.stamp_age_s is not None and state.stamp_age_s > state.limit_s:
+            text = f'{state.topic}: what comes is {state.stamp_age_s:.2f} s old by its stamp'
+            return state.name, bad, f'{text} (limit {state.limit_s:g} s)', values
         if state.age_s > state.limit_s / 2:
             return state.name, WARN, f'{state.topic}: the last is {state.age_s:.2f} s old', values
         return state.name, OK, f'{rate:.1f} Hz', values
@@ -136,11 +141,16 @@ def _engine(report: Report, status: msg.EngineStatus) -> Entry:
         level = WARN
     text = f'{report.state}: {report.detail}' if report.detail else report.state
     stats = report.stats
+    if stats.fallback:
+        level, text = max(level, WARN), f'{text}; runs eagerly: {stats.fallback}'
     values: dict[str, object] = {
         'state': report.state,
+        'execution': stats.execution,
+        'captures_after_ready': stats.captures_after_ready,
+        'frames': status.frames,
+        'chunks': status.chunks,
         'frames_per_s': status.frames_per_s,
         'actions_per_s': status.actions_per_s,
-        'tokens_per_s': status.tokens_per_s,
         'camera_to_chunk_ms': round(status.camera_to_chunk_ms, 1),
         'rows': status.rows,
         'rows_max': status.rows_max,
@@ -157,6 +167,25 @@ def _engine(report: Report, status: msg.EngineStatus) -> Entry:
         **{f'node_overhead_ms_{name}': ms for name, ms in report.overhead_ms.items()},
     }
     return 'engine', level, text, values
+
+
+def _language(report: Report, status: msg.EngineStatus) -> Entry:
+    """What words wait for: WARN where they are shed, or no more can be asked."""
+    waits, limit = report.words, int(str(report.values['max_queue']))
+    late = waits.now if report.stats.rows_in_use or report.stats.queued else ()
+    level = WARN if OVERLOAD in late or status.queued >= limit else OK
+    pending = status.rows + status.queued
+    text = f'{pending} answers pending' if pending else 'nothing asked'
+    values: dict[str, object] = {
+        'tokens_per_s': status.tokens_per_s,
+        'tokens': status.tokens,
+        'requests': status.requests,
+        'waits_for': ', '.join(late),
+        **{f'waited_s {reason}': round(s, 2) for reason, s in waits.seconds.items()},
+        **{f'ended {reason}': count for reason, count in report.stats.requests_ended.items()},
+        **{f'skipped {task}': count for task, count in report.stats.tasks_skipped.items()},
+    }
+    return 'language', level, f'{text}: {", ".join(late)}' if late else text, values
 
 
 def _seconds(age_s: float | None) -> object:

@@ -116,11 +116,16 @@ class Inputs:
         for problem in found:
             self._warn_once(problem)
         found += [f'{topic}: {text}' for topic, text in self._unreadable.items()]
-        self.problems = found + self._buffer.ahead()
+        ahead = self._buffer.ahead()
+        behind = self._buffer.behind(self._now_ns())
+        for what, said in (('ahead', ahead), ('behind', behind)):
+            for name, text in said.items():  # the text has an age, which changes
+                self._warn_once(text, f'{what}: {name}')
+        self.problems = [*found, *ahead.values()]
 
-    def _warn_once(self, text: str) -> None:
-        if text not in self._warned:
-            self._warned.add(text)
+    def _warn_once(self, text: str, about: str = '') -> None:
+        if (about or text) not in self._warned:
+            self._warned.add(about or text)
             self._node.get_logger().warning(text)
 
     def _note_stamp(self, what: str, topic: str, stamp: int) -> None:

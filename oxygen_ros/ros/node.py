@@ -17,6 +17,7 @@ import queue
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 
+import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.clock import Clock, ClockType
@@ -27,11 +28,15 @@ from std_srvs.srv import Trigger
 
 from oxygen_ros import msg
 from oxygen_ros.ros import early, parameters, process, qos
+from oxygen_ros.ros.contract import load_contract
 from oxygen_ros.ros.diagnostics import Rates, Report, status_msg
+from oxygen_ros.ros.effective import EffectiveParameters
 from oxygen_ros.ros.emergency import EmergencyStop
 from oxygen_ros.ros.health import Health
 from oxygen_ros.ros.parameters import Value, number
+from oxygen_ros.ros.preflight import preflight
 from oxygen_ros.ros.session import Session
+from oxygen_ros.ros.word_waits import WordWaits
 from oxygen_ros.types import EngineStats, OxygenError
 
 STOP_TIMEOUT_S = 2.5  # a step that takes longer is left behind when the process ends
@@ -51,6 +56,7 @@ class OxygenNode(LifecycleNode):
         self._activate_when_loaded = False
         self._events: queue.SimpleQueue[tuple[Session, str, str]] = queue.SimpleQueue()
         self._wake = self.create_guard_condition(self._on_events)
+        self._effective = EffectiveParameters(self)
         for warning in parameters.declare(self):
             self.get_logger().warning(warning)
         self.add_on_set_parameters_callback(self._on_set_parameters)
@@ -143,6 +149,7 @@ class OxygenNode(LifecycleNode):
 
     def _cleanup(self) -> None:
         session, self._session = self._session, None
+        self._effective.show({})
         if session and not session.close(CLEANUP_TIMEOUT_S):
             self.get_logger().warning(
                 'the last step is still running: its memory is held until it ends'
@@ -159,12 +166,14 @@ class OxygenNode(LifecycleNode):
             session, kind, text = self._events.get()
             if session is not self._session:
                 continue
+            if kind == 'failed':
+                self._on_failure(session, text)
+                continue
+            self._effective.show(session.effective)
             if kind == 'loaded':
                 self.get_logger().info(f'loaded: {text}')
                 if self._activate_when_loaded:
                     self.trigger_activate()
-            else:
-                self._on_failure(session, text)
 
     def _on_failure(self, session: Session, text: str) -> None:
         """Go back to unconfigured, so that the state says that nothing is served."""
@@ -178,6 +187,8 @@ class OxygenNode(LifecycleNode):
 
     def _on_set_parameters(self, changed: Sequence[Parameter]) -> SetParametersResult:
         for parameter in changed:
+            if refusal := self._effective.refusal(parameter.name):
+                return SetParametersResult(successful=False, reason=refusal)
             row = parameters.row_of(parameter.name)
             if row is None:
                 continue
@@ -195,15 +206,15 @@ class OxygenNode(LifecycleNode):
         return SetParametersResult(successful=True)
 
     def _after_set_parameters(self, changed: Sequence[Parameter]) -> None:
-        """Let those that may change at any time take effect; they have been checked."""
-        live = {
+        """Take over what has been checked; while there is a session, that is what is live."""
+        new = {
             parameter.name: parameters.check(parameter.name, parameter.value)
             for parameter in changed
-            if (row := parameters.row_of(parameter.name)) and row.live
+            if parameters.row_of(parameter.name)
         }
-        if not live:
+        if not new:
             return
-        self._values = {**self._values, **live}
+        self._values = {**self._values, **new}
         self._set_status_period()
         if self._session:
             self._session.change(self._values)
@@ -256,10 +267,30 @@ class OxygenNode(LifecycleNode):
             session.overhead_ms if session else {},
             session.images() if session else {},
             session.motion if session else {},
+            session.words if session else WordWaits(),
         )
         status = status_msg(report, session.rates if session else Rates())
         self._status.publish(status)
         self._diagnostics.publish(self._health.message(report, status))
+
+
+def _read_ahead() -> None:
+    """Read what holds up every thread while it is read, before anyone can call a service.
+
+    With a real vocabulary that is a second; what was read is kept, see processing.tokenizer.
+    """
+    node = rclpy.create_node(
+        'oxygen',
+        start_parameter_services=False,
+        automatically_declare_parameters_from_overrides=True,
+    )
+    try:
+        parameters.declare(node)
+        values = parameters.check_all(parameters.given(node))
+        preflight(values, load_contract(str(values['robot'])))
+    except Exception as error:  # configure meets it again, and says so where it can be seen
+        node.get_logger().debug(f'not read ahead: {error}')
+    node.destroy_node()
 
 
 def main(args: list[str] | None = None) -> int:
@@ -277,6 +308,7 @@ def main(args: list[str] | None = None) -> int:
     except (rclpy_implementation.RCLError, rclpy_implementation.UnknownROSArgsError) as error:
         print(f'oxygen_node: arguments cannot be used: {error}', file=sys.stderr)
         return 1
+    _read_ahead()
     node = OxygenNode()
     arguments = sys.argv if args is None else args
     for warning in parameters.missed_files(arguments, node.get_fully_qualified_name()):

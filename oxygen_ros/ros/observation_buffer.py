@@ -8,13 +8,18 @@ bag's). The same messages in the same order give the same observations.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from oxygen_ros.ros.contract import Camera, Contract
+from oxygen_ros.ros.input_ages import InputState, behind_text, in_ns, is_fresh, missing, since
 from oxygen_ros.ros.joints import JointMap
 from oxygen_ros.types import Observation
+
+_ALIKE = 1.25  # periods that differ by no more than this are one rate
+_NEAR = 0.6  # of a period; half would drop and take images that are half a period apart in turn
 
 
 @dataclass
@@ -30,25 +35,14 @@ class _Slot:
     stamp_ns: int = 0
     arrival_ns: int | None = None
     last_ns: int | None = None
+    gap_ns: int = 0  # between the last two stamps
     fresh: bool = False
     count: int = 0
 
-
-@dataclass(frozen=True)
-class InputState:
-    """How one input is doing. name: 'camera <slot>' or 'joint state'.
-
-    count: messages with a stamp that was new. age_s: since the last of them arrived; stamp_age_s:
-    since its stamp; None before the first. limit_s: the age at which it is stale.
-    """
-
-    name: str
-    topic: str
-    required: bool
-    count: int
-    age_s: float | None
-    stamp_age_s: float | None
-    limit_s: float
+    @property
+    def name(self) -> str:
+        """Slot and topic, in words."""
+        return f'camera {self.camera.slot} on {self.camera.topic}'
 
 
 class ObservationBuffer:
@@ -56,25 +50,32 @@ class ObservationBuffer:
 
     An observation is whole when every required camera has a fresh image; or when a fresh camera
     gets its next image (a whole period has passed) and the others have one, fresh or not, within
-    the tolerance. What is left over is dropped and counted, and the buffer goes on.
+    the tolerance. What is left over is dropped and counted, and the buffer goes on. Cameras of one
+    rate are paired with their nearest images, whichever came first when the node began.
+
+    judge_stamps: arrivals are on the clock of the stamps, so that a stamp says how old a message
+    is; where they are not (a bag's record times) only arrivals count. A message without a stamp is
+    as old as its arrival.
 
     used: images that became part of an observation, each once. dropped: images (and repeated
     joint states) that did not, by reason. events: what was noticed without dropping: zero_stamp,
     time_jump.
     """
 
-    def __init__(self, contract: Contract) -> None:
+    def __init__(self, contract: Contract, judge_stamps: bool = False) -> None:
+        self._judge_stamps = judge_stamps
         self._slots = {camera.slot: _Slot(camera) for camera in contract.cameras}
         self._required = [s for s in self._slots.values() if s.camera.required]
         self._contract = contract
         self._units = JointMap(contract.state.joints)
-        self._tolerance_ns = _ns(contract.timing.sync_tolerance_ms)
-        self._image_age_ns = _ns(contract.timing.image_max_age_ms)
-        self._state_age_ns = _ns(contract.timing.state_max_age_ms)
+        self._tolerance_ns = in_ns(contract.timing.sync_tolerance_ms)
+        self._image_age_ns = in_ns(contract.timing.image_max_age_ms)
+        self._state_age_ns = in_ns(contract.timing.state_max_age_ms)
         self._state: np.ndarray | None = None
         self._state_stamp_ns = 0
         self._state_arrival_ns: int | None = None
         self._state_count = 0
+        self._waits = False  # an image was dropped for a nearer one: once, not again and again
         self._heard = ''  # the newest instruction
         self._default = contract.instruction.default
         self.used = 0
@@ -94,6 +95,7 @@ class ObservationBuffer:
             return None
         if entry.last_ns is not None and stamp_ns < entry.last_ns:
             self.jump()
+        entry.gap_ns = 0 if entry.last_ns is None else stamp_ns - entry.last_ns
         replaced = entry.fresh
         entry.rgb, entry.stamp_ns, entry.arrival_ns = rgb, stamp_ns, arrival_ns
         entry.last_ns, entry.fresh = stamp_ns, True
@@ -134,17 +136,27 @@ class ObservationBuffer:
         self.events['time_jump'] += 1
         self._forget('time_jump')
 
-    def ahead(self) -> list[str]:
-        """A sentence on each camera whose stamps lie in the future when they arrive."""
-        found = []
+    def ahead(self) -> dict[str, str]:
+        """Camera -> a sentence, where stamps lie in the future when they arrive."""
+        found = {}
         for entry in self._slots.values():
             ahead_ns = 0 if entry.arrival_ns is None else entry.stamp_ns - entry.arrival_ns
             if ahead_ns > self._image_age_ns:
-                found.append(
-                    f'camera {entry.camera.slot} on {entry.camera.topic}: its stamps are '
+                found[entry.name] = (
+                    f'{entry.name}: its stamps are '
                     f'{ahead_ns / 1e9:.1f} s ahead of the clock of the node: check that both use '
                     'one clock, or set use_sim_time if a bag is played'
                 )
+        return found
+
+    def behind(self, now_ns: int) -> dict[str, str]:
+        """Required input -> a sentence, where messages come that are too old by their stamps."""
+        found: dict[str, str] = {}
+        if not self._judge_stamps:
+            return found
+        for name, arrival_ns, stamp_ns, limit_ns in self._times():
+            if is_fresh(arrival_ns, now_ns, limit_ns) and now_ns - stamp_ns > limit_ns:
+                found[name] = behind_text(name, now_ns - stamp_ns, limit_ns)
         return found
 
     def held(self) -> int:
@@ -153,16 +165,16 @@ class ObservationBuffer:
 
     def waiting_for(self, now_ns: int) -> list[str]:
         """What is missing or stale at now_ns (the clock of the arrivals), in words."""
-        missing = []
+        found = []
         for entry in self._required:
-            name = f'camera {entry.camera.slot} on {entry.camera.topic}'
-            missing += _age(name, 'image', entry.arrival_ns, now_ns, self._image_age_ns)
-        missing += self._skew()
-        name = f'joint state on {self._contract.state.topic}'
-        missing += _age(name, 'message', self._state_arrival_ns, now_ns, self._state_age_ns)
+            found += missing(entry.name, 'image', entry.arrival_ns, now_ns, self._image_age_ns)
+        found += self._skew()
+        name = self._state_name
+        found += missing(name, 'message', self._state_arrival_ns, now_ns, self._state_age_ns)
+        found += self.behind(now_ns).values()
         if not self._instruction:
-            missing.append(f'instruction on {self._contract.instruction.topic}: none yet')
-        return missing
+            found.append(f'instruction on {self._contract.instruction.topic}: none yet')
+        return found
 
     def inputs(self, now_ns: int) -> list[InputState]:
         """Every camera and the joint state at now_ns (the clock of the arrivals)."""
@@ -172,8 +184,8 @@ class ObservationBuffer:
                 entry.camera.topic,
                 entry.camera.required,
                 entry.count,
-                _since(entry.arrival_ns, now_ns),
-                _since(entry.last_ns, now_ns),
+                since(entry.arrival_ns, now_ns),
+                since(entry.last_ns, now_ns),
                 self._image_age_ns / 1e9,
             )
             for entry in self._slots.values()
@@ -184,8 +196,8 @@ class ObservationBuffer:
             self._contract.state.topic,
             True,
             self._state_count,
-            _since(arrival_ns, now_ns),
-            _since(stamp_ns, now_ns),
+            since(arrival_ns, now_ns),
+            since(stamp_ns, now_ns),
             self._state_age_ns / 1e9,
         )
         return [*found, joints]
@@ -202,11 +214,27 @@ class ObservationBuffer:
         late = [e for e in self._required if newest - e.stamp_ns > self._tolerance_ns]
         if not late:
             self.dropped['superseded'] += replaced
+            far = self._far_from(newest) if all_fresh and not self._waits else None
+            self._waits = far is not None
+            if far is not None:
+                self._drop([far], 'superseded')
+                return None
             return self._emit(newest, arrival_ns)
         self.dropped['out_of_tolerance'] += replaced
         if all_fresh:
             self._drop(late, 'out_of_tolerance')
         return None
+
+    def _far_from(self, newest: int) -> _Slot | None:
+        """The camera whose next image will be nearer to the newest than the one it has.
+
+        Only among cameras of one rate, where waiting once is enough for all frames that follow.
+        """
+        oldest = min(self._required, key=lambda entry: entry.stamp_ns)
+        gaps = [entry.gap_ns for entry in self._required]
+        alike = min(gaps) > 0 and max(gaps) <= _ALIKE * min(gaps)
+        is_far = newest - oldest.stamp_ns > _NEAR * oldest.gap_ns
+        return oldest if alike and is_far else None
 
     def _emit(self, newest: int, arrival_ns: int) -> Observation | None:
         """The observation of the held images, or None (images dropped) if the rest is missing."""
@@ -215,7 +243,7 @@ class ObservationBuffer:
             for entry in self._slots.values()
             if entry.rgb is not None and abs(newest - entry.stamp_ns) <= self._tolerance_ns
         ]
-        lack = self._lacks(arrival_ns)
+        lack = self._lacks(arrival_ns, min(entry.stamp_ns for entry in self._required))
         if lack or self._state is None:
             self._drop(chosen, lack)
             return None
@@ -229,14 +257,34 @@ class ObservationBuffer:
             stamp_ns=max(entry.stamp_ns for entry in chosen),
         )
 
-    def _lacks(self, now_ns: int) -> str:
-        """The reason why complete images are not an observation yet, or ''."""
+    def _lacks(self, now_ns: int, oldest_ns: int) -> str:
+        """The reason why complete images are not an observation yet, or ''.
+
+        oldest_ns: the oldest stamp of a required camera's image.
+        """
+        if self._judge_stamps and now_ns - oldest_ns > self._image_age_ns:
+            return 'stale_image'
         if self._state_arrival_ns is None:
             return 'no_joint_state'
-        # a negative age is a clock that jumped back: that state is from another time
-        if not 0 <= now_ns - self._state_arrival_ns <= self._state_age_ns:
+        stamp_ns = self._state_stamp_ns or self._state_arrival_ns
+        if self._judge_stamps and now_ns - stamp_ns > self._state_age_ns:
+            return 'stale_joint_state'
+        if not is_fresh(self._state_arrival_ns, now_ns, self._state_age_ns):
             return 'stale_joint_state'
         return '' if self._instruction else 'no_instruction'
+
+    @property
+    def _state_name(self) -> str:
+        return f'joint state on {self._contract.state.topic}'
+
+    def _times(self) -> Iterator[tuple[str, int, int, int]]:
+        """Name, arrival, stamp and age limit of each required input that was heard."""
+        for entry in self._required:
+            if entry.arrival_ns is not None and entry.last_ns is not None:
+                yield entry.name, entry.arrival_ns, entry.last_ns, self._image_age_ns
+        if self._state_arrival_ns is not None:
+            stamp_ns = self._state_stamp_ns or self._state_arrival_ns
+            yield self._state_name, self._state_arrival_ns, stamp_ns, self._state_age_ns
 
     def _skew(self) -> list[str]:
         """A sentence when the newest stamps of required cameras are too far apart."""
@@ -264,21 +312,3 @@ class ObservationBuffer:
         for entry in self._slots.values():
             entry.last_ns = entry.arrival_ns = None
         self._state, self._state_arrival_ns, self._state_stamp_ns = None, None, 0
-
-
-def _since(time_ns: int | None, now_ns: int) -> float | None:
-    return None if time_ns is None else (now_ns - time_ns) / 1e9
-
-
-def _ns(milliseconds: float) -> int:
-    return round(milliseconds * 1e6)
-
-
-def _age(name: str, what: str, arrival_ns: int | None, now_ns: int, limit_ns: int) -> list[str]:
-    """A sentence when nothing came, or nothing for too long."""
-    if arrival_ns is None:
-        return [f'{name}: no {what} yet']
-    age_ns = now_ns - arrival_ns
-    if 0 <= age_ns <= limit_ns:
-        return []
-    return [f'{name}: last {what} is {age_ns / 1e9:.2f} s old (limit {limit_ns / 1e9:g} s)']

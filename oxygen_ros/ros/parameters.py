@@ -56,6 +56,14 @@ TABLE: tuple[Row, ...] = (
     ),
     Row('dtype', 'float32', 'Number format of weights and KV.', choices=('float32', 'bfloat16')),
     Row(
+        'execution',
+        'auto',
+        'How the model is run: eager is the reference, fused has fewer kernels, compiled compiles '
+        'them (worth its start on a CPU), graphs captures them as CUDA graphs; auto is graphs on '
+        'a GPU and fused elsewhere.',
+        choices=('auto', 'eager', 'fused', 'compiled', 'graphs'),
+    ),
+    Row(
         'cpu_threads',
         0,
         'Threads of torch on a CPU; 0 leaves the choice to torch. A small model '
@@ -117,6 +125,7 @@ POLICY_NAMES = (
     'budget',
     'device',
     'dtype',
+    'execution',
     'cpu_threads',
     'denoise_steps',
     'robot_tag',

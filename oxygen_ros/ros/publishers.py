@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from sensor_msgs.msg import CompressedImage, Image
 
 from oxygen_ros.ros import qos
 
+MESSAGES_KNOWN = 64  # more than all profiles of one topic queue
 # What to write in the contract when a camera's topic has the other image type.
 _ADVICE = {
     'sensor_msgs/msg/Image': 'type: image',
@@ -87,6 +89,25 @@ def _name(publisher: TopicEndpointInfo) -> str:
     return f'{publisher.node_namespace.rstrip("/")}/{publisher.node_name}'
 
 
+class Once:
+    """Lets a message through that two subscriptions of a topic hear, the first time only.
+
+    Known by when its writer published it, as which one, and what (if that matters).
+    """
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[object, ...]] = deque(maxlen=MESSAGES_KNOWN)
+
+    def is_news(self, info: Mapping[str, Any], what: object = None) -> bool:
+        """Whether a message with this rclpy MessageInfo has not been here yet."""
+        written_ns = info['source_timestamp']
+        key = (written_ns, info['publication_sequence_number'], what)
+        if written_ns and key in self._seen:
+            return False
+        self._seen.append(key)
+        return True
+
+
 class Reader:
     """One input, subscribed until close(). look() keeps it matched to its publishers.
 
@@ -98,6 +119,7 @@ class Reader:
         self.wanted = wanted
         self._node = node
         self._callback = callback
+        self._once = Once()
         self._replaced: list[Subscription] = []  # heard until the new one hears something
         self._generation = 0
         self._reliable = all_reliable(wanted, self._publishers())
@@ -139,11 +161,11 @@ class Reader:
             for profile in wanted.profiles
         ]
 
-    def _on_message(self, generation: int, message: Any) -> None:
-        # A message that both heard is dropped by its stamp, which is no news.
+    def _on_message(self, generation: int, message: Any, info: Mapping[str, Any]) -> None:
         if self._replaced and generation == self._generation:
             self._destroy(self._replaced)
-        self._callback(message)
+        if self._once.is_news(info):
+            self._callback(message)
 
     def _destroy(self, subscriptions: list[Subscription]) -> None:
         while subscriptions:

@@ -15,19 +15,21 @@ from rclpy.node import Node
 
 from oxygen_ros.ros.contract import Contract, load_contract
 from oxygen_ros.ros.diagnostics import Drops, Rates
+from oxygen_ros.ros.input_ages import InputState
 from oxygen_ros.ros.inputs import Inputs
 from oxygen_ros.ros.motion.control import Control
-from oxygen_ros.ros.observation_buffer import InputState, ObservationBuffer
+from oxygen_ros.ros.observation_buffer import ObservationBuffer
 from oxygen_ros.ros.outputs import Outputs
-from oxygen_ros.ros.parameters import Value, number, policy_options, texts
+from oxygen_ros.ros.parameters import ROWS, Value, number, policy_options, texts
 from oxygen_ros.ros.preflight import notes_of, preflight, refuse_misfits
+from oxygen_ros.ros.word_waits import WordWaits
 from oxygen_ros.ros.worker import Progress, Snapshot, Worker
 from oxygen_ros.types import ActionChunk, OxygenError, PolicyInfo, TokenDelta
 
 if TYPE_CHECKING:
     from oxygen_ros.policy import Policy
 
-Event = Callable[['Session', str, str], None]
+Event = Callable[['Session', str, str], None]  # loaded, changed or failed; and a text
 JUMP_SAID_S = 2.0  # clock and cameras jump one after the other
 
 
@@ -36,7 +38,7 @@ class Session:
 
     Construction checks everything that needs no weights and then begins to load them on the
     worker's thread; on_event(session, 'loaded' | 'failed', text) tells how that ended, from
-    that thread. Raises OxygenError.
+    that thread, and later 'changed' when live parameters have taken effect. Raises OxygenError.
     """
 
     def __init__(self, node: Node, values: Mapping[str, Value], on_event: Event) -> None:
@@ -48,7 +50,7 @@ class Session:
             node.get_logger().info(note)
         self.rates = Rates()
         self._drops = Drops(lambda text: _warn(node, text))
-        self._buffer = ObservationBuffer(self.contract)
+        self._buffer = ObservationBuffer(self.contract, judge_stamps=True)
         self._buffer.set_default_instruction(str(values['default_instruction']))
         self._info: PolicyInfo | None = None
         self._outputs = Outputs(
@@ -97,8 +99,12 @@ class Session:
 
     @property
     def effective(self) -> Mapping[str, str]:
-        """Every option as it really is, once loaded."""
-        return self._info.effective if self._info else {}
+        """Every option as it really is, once loaded; of the tasks only `tasks`."""
+        if not self._info:
+            return {}
+        given = {name: value for name, value in self._values.items() if name in ROWS}
+        given |= {'robot': self.contract.path, 'language_tasks': ', '.join(self._outputs.tasks)}
+        return {name: str(value) for name, value in {**given, **self._info.effective}.items()}
 
     @property
     def missed_ticks(self) -> int:
@@ -119,6 +125,11 @@ class Session:
     def overhead_ms(self) -> dict[str, float]:
         """Percentiles of what the node adds around the engine, per answered frame."""
         return self._worker.overhead_ms.percentiles()
+
+    @property
+    def words(self) -> WordWaits:
+        """What language waits for."""
+        return self._worker.words
 
     def images(self) -> dict[str, int]:
         """How many images became part of observations, and how many wait for the next."""
@@ -237,6 +248,7 @@ class Session:
     def _change_policy(self, policy: Policy) -> None:
         policy.set_budget(policy_options(self._values)['budget'])
         self._latch(policy.info)
+        self._on_event(self, 'changed', '')
 
     def on_failed(self, text: str) -> None:
         """Tell the node, which cleans up."""

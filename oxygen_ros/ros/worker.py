@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from oxygen_ros.ros.diagnostics import Spread
+from oxygen_ros.ros.word_waits import WordWaits
 from oxygen_ros.types import (
     ActionChunk,
     EngineStats,
@@ -95,6 +96,7 @@ class Worker:
         self._free_s = 0.0  # when the engine's last step ended
         self._before = (-1, 0.0)  # number of the frame the engine has, s the node took before it
         self.overhead_ms = Spread()  # what the node added around the engine, per answered frame
+        self.words = WordWaits()
         self._stopping = False
         self._snapshot = Snapshot()
         self._thread = threading.Thread(target=self._run, name='oxygen_worker', daemon=True)
@@ -183,6 +185,7 @@ class Worker:
         answered = False  # the last step answered a frame
         words_s = time.monotonic()  # when the last step of words ended
         while self._wait_for_work(policy):
+            self.words.slept(policy.stats)
             with self._condition:
                 commands, self._commands = self._commands, deque()
                 change, self._change = self._change, None
@@ -201,7 +204,9 @@ class Worker:
             answered = any(isinstance(output, ActionChunk) for output in outputs)
             if not answered:
                 words_s = self._free_s
-            self._publish('ready', '', policy.stats)
+            stats = policy.stats
+            self.words.stepped(stats, answered)
+            self._publish('ready', '', stats)
 
     def _wait_for_work(self, policy: Policy) -> bool:
         """Sleep until there is work; False to end. Grants budget when no frame comes."""

@@ -8,7 +8,10 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from oxygen_ros.demo.table import half_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = {
@@ -32,8 +35,13 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp('demo')
 
 
-def start(folder, seconds):
-    environment = {**os.environ, 'DEMO_SECONDS': seconds, 'PYTHONPATH': str(ROOT)}
+def start(folder, seconds, source='world'):
+    environment = {
+        **os.environ,
+        'DEMO_SECONDS': seconds,
+        'DEMO_SOURCE': source,
+        'PYTHONPATH': str(ROOT),
+    }
     return subprocess.Popen(
         [sys.executable, '-u', '-m', 'oxygen_ros.demo'],
         cwd=folder,
@@ -65,12 +73,19 @@ def running(pids):
     return found
 
 
-def test_the_demo_shows_frames_and_words_and_ends_with_its_numbers(folder):
-    process = start(folder, '5')
+@pytest.mark.parametrize(
+    ('source', 'note'),
+    [
+        ('bag', 'random weights: the words mean nothing'),
+        ('world', 'a small trained model moves the arm'),
+    ],
+)
+def test_the_demo_shows_frames_and_words_and_ends_with_its_numbers(folder, source, note):
+    process = start(folder, '8', source)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
     lines = output.strip().splitlines()
-    assert any('random weights: the words mean nothing' in line for line in lines)
+    assert any(note in line for line in lines)
     assert any('frames/s' in line and 'tok/s' in line for line in lines)
     word, numbers = lines[-1].split(' ', 1)
     assert word == 'DEMO'
@@ -79,6 +94,10 @@ def test_the_demo_shows_frames_and_words_and_ends_with_its_numbers(folder):
     assert numbers['frames'] >= numbers['chunks'] > 0
     assert numbers['tokens'] > 0 < numbers['requests_done']
     assert 0 < numbers['camera_to_chunk_ms_p50'] <= numbers['camera_to_chunk_ms_p99']
+    if source == 'world':
+        assert numbers['answers'] >= numbers['answers_right'] > 0
+        assert numbers['episodes'] >= numbers['successes']
+        assert any('answers right' in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -109,3 +128,19 @@ def test_a_bad_duration_is_explained(folder, seconds):
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     assert f"DEMO_SECONDS is '{seconds}': must be a number from 1 to 86400" in output
+
+
+def test_an_unknown_source_is_explained(folder):
+    process = start(folder, '5', 'moon')
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "DEMO_SOURCE is 'moon': must be one of world, bag" in output
+
+
+def test_a_picture_becomes_half_blocks():
+    picture = np.zeros((4, 4, 3), np.uint8)
+    picture[:2, 2:] = (255, 0, 0)
+    picture[2:] = (0, 0, 9)
+    lines = half_blocks(picture, 2)
+    assert len(lines) == 1  # two rows of pixels in one line
+    assert lines[0].startswith('\x1b[38;2;0;0;0;48;2;0;0;9m▀\x1b[38;2;255;0;0;48;2;0;0;9m▀')

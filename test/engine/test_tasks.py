@@ -4,7 +4,7 @@ import pytest
 from asking import answers, ask, drain
 
 from oxygen_ros.tasks import TaskRule, TaskSchedule
-from oxygen_ros.types import OxygenError
+from oxygen_ros.types import OxygenError, Reason
 
 
 def test_every_n_frames_and_every_n_seconds():
@@ -30,10 +30,12 @@ def test_every_n_frames_and_every_n_seconds():
 def test_the_backlog_is_bounded_and_what_is_left_out_is_counted():
     """1 Hz with answers that take 3 s: two pending, the rest skipped."""
     schedule = TaskSchedule([TaskRule('subtask', every_s=1.0, max_pending=2)])
-    names = [r.request_id for n in range(5) for r in schedule.due(n * 10**9)]
-    assert names == ['subtask/0', 'subtask/1']
+    asked = [r for n in range(5) for r in schedule.due(n * 10**9)]
+    assert [r.request_id for r in asked] == ['subtask/0', 'subtask/1']
     assert schedule.skipped == {'subtask': 3}
-    schedule.ended('subtask/0')
+    schedule.ended(ask('subtask/0', task='subtask'))  # a caller's, of the same name
+    assert not schedule.due(4 * 10**9)
+    schedule.ended(asked[0])
     assert [r.request_id for r in schedule.due(5 * 10**9)] == ['subtask/2']
 
 
@@ -72,3 +74,22 @@ def test_the_tasks_prompt_serves_a_request_without_one(make_policy, observation)
     policy.act(observation(), requests=requests)
     tokens = answers(drain(policy))
     assert tokens['own'] == tokens['rule'] != tokens['none']
+
+
+def test_ids_of_tasks_that_ask_by_themselves_are_theirs_alone(make_policy, observation):
+    """A caller's request neither takes such an id nor counts as the task's own answer."""
+    rules = (
+        TaskRule('subtask', every_frames=1, max_tokens=8),
+        TaskRule('memory', prompt='and before?'),  # asks nothing by itself
+    )
+    policy = make_policy(tasks=rules, budget=1)
+    theirs = [ask('subtask/0', 'mine'), ask('memory/0', 'mine too')]
+    policy.act(observation(0), requests=theirs)
+    policy.submit(theirs[0])  # while the task's own subtask/0 is pending
+    policy.act(observation(1))
+    outputs = drain(policy)
+    refused = [d for d in outputs if d.reason is Reason.REFUSED]
+    assert [d.request_id for d in refused] == ['subtask/0'] * 2
+    assert "begins with 'subtask/'" in refused[0].text
+    assert policy.stats.tasks_skipped == {'subtask': 1}  # the first is still pending
+    assert {d.request_id for d in outputs} == {'subtask/0', 'memory/0'}

@@ -1,7 +1,10 @@
 """Ways to run a model: the same numbers, nothing captured after ready, an honest fallback."""
 
 import dataclasses
-import logging
+import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,7 +12,6 @@ import torch
 from test_pi05_golden import GOLDEN, case, normalised, observation
 
 from oxygen_ros.engine import execution
-from oxygen_ros.models.pi05 import Pi05
 from oxygen_ros.policy import Policy
 from oxygen_ros.types import LanguageRequest, OxygenError
 
@@ -60,6 +62,23 @@ def test_fixed_shapes_are_all_captured_before_the_first_frame():
     assert len(policy.engine.runner.captures) == captured
 
 
+@pytest.mark.parametrize('way', ['graphs', 'compiled'])
+def test_c58_a_state_that_changes_the_prompts_length_captures_nothing(way):
+    policy = load(way)
+    about, inputs, _ = case('pi05_lerobot')
+    seen, random = observation(about, inputs, 'a'), np.random.default_rng(0)
+    captured = len(policy.engine.runner.captures) if way == 'graphs' else 0
+    lengths = set()
+    for frame in range(60):
+        state = random.uniform(-1, 1, len(seen.state)).astype(np.float32) * 10.0 ** (frame % 3 - 1)
+        moved = dataclasses.replace(seen, state=state, stamp_ns=frame)
+        lengths.add(len(policy._processor.frame(moved).token_ids))
+        policy.act(moved)
+    assert len(lengths) > 5, lengths
+    assert policy.stats.captures_after_ready == 0 and policy.stats.execution == way
+    assert (len(policy.engine.runner.captures) if way == 'graphs' else 0) == captured
+
+
 def test_a_row_that_was_poisoned_is_clean_for_its_next_frame():
     """Fixed shapes read whole rows: what a failed frame left there must not reach another."""
     policy = load('graphs')
@@ -71,22 +90,28 @@ def test_a_row_that_was_poisoned_is_clean_for_its_next_frame():
     np.testing.assert_array_equal(policy.act(seen, noise).actions, clean)
 
 
-def test_a_way_that_fails_falls_back_to_eager_and_says_so(monkeypatch, caplog):
-    plain = Pi05.use_layers
-
-    def broken(model, kind):
-        if kind == 'compiled':
-            raise RuntimeError('no C++ compiler')
-        plain(model, kind)
-
-    monkeypatch.setattr(Pi05, 'use_layers', broken)
-    with caplog.at_level(logging.WARNING):
-        policy = load('compiled')
-    assert policy.stats.execution == 'eager, because compiled failed: no C++ compiler'
-    assert 'no C++ compiler' in caplog.text
-    about, inputs, expected = case('pi05_lerobot')
-    chunk = policy.act(observation(about, inputs, 'a'), inputs['a.noise'][0])
-    np.testing.assert_allclose(chunk.actions, expected['a.actions_robot'][0], rtol=1e-5, atol=1e-6)
+def test_a_way_that_fails_falls_back_to_eager_and_says_so(tmp_path):
+    """A machine without a C++ compiler, and with nothing compiled earlier."""
+    lines = [
+        'import json, sys',
+        'from oxygen_ros.policy import Policy',
+        "policy = Policy.from_checkpoint(sys.argv[1], execution='compiled')",
+        'stats = policy.stats',
+        'asked = policy.info.effective["execution"]',
+        'print(json.dumps([stats.execution, stats.fallback, asked, stats.frames]))',
+    ]
+    environment = {**os.environ, 'CXX': '/nowhere/c++', 'TORCHINDUCTOR_CACHE_DIR': str(tmp_path)}
+    ran = subprocess.run(
+        [sys.executable, '-c', '\n'.join(lines), str(CHECKPOINT)],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    way, why, effective, frames = json.loads(ran.stdout)
+    assert way == 'eager' and why.startswith('compiled failed: ') and frames == 0
+    assert effective == f'eager, because {why}'
+    assert "execution 'compiled' failed, now 'eager'" in ran.stderr
 
 
 def test_an_unknown_way_is_refused():

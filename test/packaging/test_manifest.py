@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +32,7 @@ def requirements(*names):
 
 def test_every_import_is_declared():
     declared = {dependency.name for dependency in MANIFEST.exec_depends}
-    declared |= {line.split('==')[0] for line in requirements('models.txt', 'bench.txt')}
+    declared |= {re.split(r'==|\[', line)[0] for line in requirements('models.txt', 'ray.txt')}
     used = set(imported_packages()) - set(sys.stdlib_module_names) - {'oxygen_ros'}
     keys = {name: {name, f'python3-{NAMES.get(name, name)}'} for name in used}
     assert [name for name in used if not keys[name] & declared] == []

@@ -112,3 +112,14 @@ def test_the_tokenizer_of_random_checkpoints(tmp_path):
     assert len(made.encode(' pick up the red cup', bos=False)) == 5
     with pytest.raises(OxygenError, match='vocab_size is 100, at least'):
         vocabulary(100)
+
+
+def test_a_folder_is_read_once_and_anew_when_it_has_changed(tmp_path):
+    """Reading holds up every thread of a process: a load after a pre-flight must not do it."""
+    folder = tmp_path / 'tokenizer'
+    write_tokenizer(folder, vocabulary(700))
+    first = Tokenizer(folder, 700)
+    assert Tokenizer(folder, 700)._fast is first._fast
+    words = first.encode('take the red cup', bos=False)
+    write_tokenizer(folder, {t: 703 - i if i > 3 else i for t, i in vocabulary(700).items()})
+    assert Tokenizer(folder, 10_000).encode('take the red cup', bos=False) != words

@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 from PIL import Image
-from rosbags.rosbag2 import StoragePlugin, Writer
+from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
 
 from oxygen_ros.demo.recording import JOINTS
 from oxygen_ros.replay.bag import REQUEST_TYPE, typestore
@@ -30,9 +30,15 @@ KIND = {
 }
 
 
-def write_bag(path, lines, storage='mcap', kinds=KIND, topics=()):
-    """lines: (topic, time in ms, message or raw bytes). topics: declared though without lines."""
-    with Writer(path, version=9, storage_plugin=StoragePlugin[storage.upper()]) as writer:
+def write_bag(path, lines, storage='mcap', kinds=KIND, topics=(), compress=''):
+    """lines: (topic, time in ms, message or raw bytes). topics: declared though without lines.
+
+    compress: 'file', 'message' or 'storage' (the chunks of an mcap), all with zstd.
+    """
+    writer = Writer(path, version=9, storage_plugin=StoragePlugin[storage.upper()])
+    if compress:
+        writer.set_compression(CompressionMode[compress.upper()], CompressionFormat.ZSTD)
+    with writer:
         names = dict.fromkeys([*topics, *(line[0] for line in lines)])
         connections = {
             topic: writer.add_connection(topic, kinds[topic], typestore=STORE) for topic in names

@@ -20,14 +20,14 @@ def checkpoint(tmp_path_factory):
 def replay(checkpoint, tmp_path, capsys):
     """Run oxygen_replay on a bag; returns the report. bytes is the report's file."""
 
-    def run(bag, *arguments):
+    def run(bag, *arguments, code=0):
         out = tmp_path / 'report.json'
-        code = cli.main([
+        given = cli.main([
             str(bag), '--checkpoint', str(checkpoint), '--robot', 'demo', '--json', str(out),
             '--set', 'denoise_steps=2', *arguments,
         ])  # fmt: skip
         captured = capsys.readouterr()
-        assert code == 0, captured.err
+        assert given == code, captured.err
         run.bytes = out.read_bytes()
         run.stderr = captured.err
         return json.loads(run.bytes)

@@ -100,14 +100,46 @@ def test_empty(tmp_path, storage):
     assert 'is empty: it has 2 topics and no messages' in refusal(path)
 
 
-@pytest.mark.parametrize('keep', [0.0, 0.002, 0.5, 0.99])
-def test_truncated_mcap(tmp_path, keep):
-    path = write_bag(tmp_path / 'bag', session())
-    file = path / 'bag.mcap'
+def cut(path, keep):
+    """Leave only a part of a bag's mcap, as a power failure does."""
+    file = path / f'{path.name}.mcap'
     data = file.read_bytes()
     file.write_bytes(data[: int(len(data) * keep)])
+    return file
+
+
+@pytest.mark.parametrize('keep', [0.0, 0.002, 0.5])
+def test_truncated_mcap(tmp_path, keep):
+    path = write_bag(tmp_path / 'bag', session())  # all of it in one chunk
+    file = cut(path, keep)
     assert 'truncated or damaged' in refusal(path)
     assert 'mcap recover' in refusal(file)
+
+
+@pytest.mark.parametrize('compress', ['', 'storage'])
+def test_what_is_whole_of_a_truncated_mcap_is_read_and_said(tmp_path, compress):
+    lines = session(frames=2)
+    path = write_bag(tmp_path / 'bag', lines, compress=compress)
+    file = cut(path, 0.95)  # behind the chunk
+    for given in (path, file):
+        with Bag(given) as bag:
+            assert f'What is whole of it was read: {len(lines)} messages' in bag.problem
+            assert 'mcap recover' in bag.problem and bag.start_ns == T0
+            assert Topic(STATE, KIND[STATE], 3) in bag.topics
+            assert [m.time_ns for m in bag.messages([TASK])] == [T0]
+
+
+@pytest.mark.parametrize(
+    ('storage', 'compress'),
+    [('mcap', 'storage'), ('mcap', 'message'), ('mcap', 'file'), ('sqlite3', 'message'),
+     ('sqlite3', 'file')],
+)  # fmt: skip
+def test_zstd_in_every_place(tmp_path, storage, compress):
+    lines = session(frames=2)
+    with Bag(write_bag(tmp_path / 'bag', lines, storage, compress=compress)) as bag:
+        read = list(bag.messages([STATE, TASK]))
+        assert bag.count == len(lines) and bag.problem == ''
+    assert all(message.value is not None for message in read) and len(read) == 4
 
 
 def test_damage_behind_a_sound_index(tmp_path):

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from bags import BASE, damage, session, write_bag
+from bags import BASE, session, write_bag
 
 from oxygen_ros.checkpoint.random_pi05 import write_random_checkpoint
 from oxygen_ros.replay import cli
@@ -83,6 +83,8 @@ def test_missing_params_file(capsys, bag):
         (['--set', 'max_rows=0'], 'max_rows is 0: must be'),
         (['--set', 'mode=fast'], 'isolated, shared_kv, continuous'),
         (['--set', 'seed=['], 'not valid YAML'),
+        (['--compare', 'a.json', 'b.json'], 'give bags to replay, or two reports'),
+        (['--ray', '--timeline', 'live'], '--ray replays on the timeline of the bag'),
     ],
 )
 def test_wrong_arguments(capsys, bag, arguments, words):
@@ -102,14 +104,6 @@ def test_wrong_bags(capsys, tmp_path, params):
     assert 'no rosbag2 folder' in refusal(capsys, tmp_path, '--params', params)
 
 
-def test_damage_found_midway_leaves_no_report(capsys, tmp_path, params):
-    path = write_bag(tmp_path / 'bag', session(frames=2))
-    damage(path)
-    out = tmp_path / 'report.json'
-    assert 'damaged' in refusal(capsys, path, '--params', params, '--json', out)
-    assert not out.exists()
-
-
 def test_a_checkpoint_of_another_robot(capsys, bag, tmp_path):
     write_random_checkpoint(tmp_path / 'other', 'tiny', cameras=['front', 'side'], state_dim=8)
     text = refusal(capsys, bag, '--robot', 'demo', '--checkpoint', tmp_path / 'other')
@@ -121,6 +115,10 @@ def test_output_that_cannot_be_written(capsys, bag, params, tmp_path):
     text = refusal(capsys, bag, '--params', params, '--json', tmp_path / 'no' / 'r.json')
     assert 'does not exist' in text
     assert 'is a folder' in refusal(capsys, bag, '--params', params, '--json', tmp_path)
+    assert '--html' in refusal(capsys, bag, '--params', params, '--html', tmp_path / 'no' / 'r')
+    file = tmp_path / 'file'
+    file.write_text('')
+    assert '--out' in refusal(capsys, bag, '--params', params, '--out', file / 'reports')
 
 
 def test_as_a_process_without_ros(bag, params, tmp_path):

@@ -241,6 +241,6 @@ def test_the_file_has_sorted_keys_and_one_row_a_line(replay, tmp_path):
     report = replay(write_bag(tmp_path / 'bag', session(frames=2)))
     text = replay.bytes.decode()
     assert list(report) == sorted(report)
-    assert len(text.splitlines()) < 20
+    assert len(text.splitlines()) < 30
     row = next(line for line in text.splitlines() if '"frame": 1' in line).strip().rstrip(',')
     assert json.loads(row) == report['frames'][1]

@@ -2,12 +2,14 @@
 
 import contextlib
 import io
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import rclpy
@@ -18,7 +20,7 @@ from sensor_msgs.msg import CompressedImage, Image, JointState
 from std_msgs.msg import String
 
 from oxygen_ros import msg
-from oxygen_ros.ros import qos
+from oxygen_ros.ros import domain, qos
 from oxygen_ros.ros.messages import time_msg
 
 JOINTS = [
@@ -36,18 +38,21 @@ WIDTH, HEIGHT = 64, 48
 
 
 class NodeProcess:
-    """python -m oxygen_ros.ros.node with these parameters, its output in a log file."""
+    """python -m oxygen_ros.ros.node with these parameters, its output in a log file.
 
-    def __init__(self, folder, node_name='oxygen', **parameters):
+    faults: what its chunks shall be like, see faulty_node.
+    """
+
+    def __init__(self, folder, node_name='oxygen', faults=None, **parameters):
         self.log_path = folder / 'node.log'
         self.params = folder / 'params.yaml'
         # Threads that wait for each other on busy cores make a tiny model many times slower.
         parameters = {'cpu_threads': 1, **parameters}
         self.params.write_text(yaml.safe_dump({'/**': {'ros__parameters': parameters}}))
+        faulty = (str(Path(__file__).with_name('faulty_node.py')), json.dumps(faults))
         command = [
             sys.executable,
-            '-m',
-            'oxygen_ros.ros.node',
+            *(faulty if faults else ('-m', 'oxygen_ros.ros.node')),
             '--ros-args',
             '--params-file',
             str(self.params),
@@ -267,5 +272,4 @@ def stamp(header_stamp):
 
 def use_own_domain():
     """Keep these tests away from every other ROS graph; before the first rclpy.init."""
-    os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
-    os.environ['ROS_DOMAIN_ID'] = str(1 + os.getpid() % 100)
+    domain.isolate(os.environ)

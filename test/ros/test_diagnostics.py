@@ -6,6 +6,7 @@ import time
 import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from ros_harness import BASE, image, joint_state, jpeg, poll
+from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from oxygen_ros import msg
@@ -47,6 +48,7 @@ def test_every_part_has_an_entry_with_names_as_monitors_group_them(peer, parts):
     wait_for(parts, CAMERA, OK, peer.frame)
     assert list(parts()) == [
         'engine',
+        'language',
         'action stream',
         CAMERA,
         'camera left_wrist_0_rgb',
@@ -123,11 +125,45 @@ def test_rates_rows_kv_and_budget_are_shown_while_words_come(peer, parts):
     assert int(values(parts()['action stream'])['missed_ticks']) >= 0
 
 
+def test_why_words_are_late_is_shown_with_how_long_they_waited_for_it(peer, parts):
+    numbers = itertools.count()
+
+    def waits(reason):
+        """Keep asking more than there are rows; whether this has been waited for."""
+
+        def shown():
+            number = next(numbers)
+            peer.request.publish(msg.LanguageRequest(id=f'late-{number}', max_tokens=100))
+            if reason != 'no frame yet':
+                peer.frame()
+            time.sleep(0.05)
+            language = parts().get('language') if parts() else None
+            return language and reason in language.message and values(language)
+
+        return poll(shown, 60, lambda: f'{reason}, {parts().get("language")}')
+
+    assert float(waits('no frame yet')['waited_s no frame yet']) >= 0
+    shown = waits('no row free')
+    assert 'no row free' in shown['waits_for'] and int(shown['requests']) > 4
+    assert float(waits('budget used up')['waited_s budget used up']) > 0
+    peer.cancel.publish(String(data=''))
+    poll(lambda: parts()['language'].message == 'nothing asked', 30, lambda: parts()['language'])
+    assert parts()['language'].level == OK
+
+
 def test_an_emergency_stop_is_an_error_of_the_action_stream(peer, parts):
-    wait_for(parts, 'action stream', OK, peer.frame)
+    def wait_for_streaming():
+        def streaming():  # not by level: a busy machine misses ticks
+            peer.frame()
+            time.sleep(0.05)
+            return parts() and values(parts()['action stream'])['state'] == 'streaming'
+
+        poll(streaming, 30, lambda: f'actions, {parts().get("action stream")}')
+
+    wait_for_streaming()
     assert peer.call(Trigger, 'oxygen/stop', Trigger.Request()).success
     stopped = wait_for(parts, 'action stream', ERROR, peer.frame)
     assert 'oxygen/stop' in stopped.message or '~/stop' in stopped.message
     assert peer.call(Trigger, 'oxygen/resume', Trigger.Request()).success
-    wait_for(parts, 'action stream', OK, peer.frame)
+    wait_for_streaming()
     assert float(values(parts()['action stream'])['seam_jump']) >= 0

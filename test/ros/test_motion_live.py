@@ -1,19 +1,17 @@
 """Motion as a controller sees it: the real node in its own process, three cameras at 15 Hz."""
 
 import signal
-import threading
 import time
 
 import numpy as np
 import pytest
-import yaml
 from lifecycle_msgs.srv import ChangeState
+from robot_peer import THIRD, TRAJECTORY, Robot, write_contract
 from ros_harness import (
     BASE,
     JOINTS,
     WRIST,
     NodeProcess,
-    Peer,
     dropped,
     image,
     joint_state,
@@ -21,80 +19,16 @@ from ros_harness import (
     poll,
     stamp,
 )
-from sensor_msgs.msg import Image
 from std_msgs.msg import Bool
-from std_srvs.srv import Trigger
-from trajectory_msgs.msg import JointTrajectory
 
 from oxygen_ros import msg
-from oxygen_ros.ros import qos
-from oxygen_ros.ros.contract import contract_path
 
 NAME = 'oxygen_motion'
-THIRD = '/cameras/third/image_raw'
-TRAJECTORY = '/arm/trajectory'
-
-
-def write_contract(folder, joints=None, **actions):
-    tree = yaml.safe_load(contract_path('demo').read_text())
-    tree['cameras']['right_wrist_0_rgb'] = {'topic': THIRD}
-    tree['actions'] |= actions
-    tree['joints'] = joints or {'gripper': {'max_velocity': 1000.0}}
-    file = folder / 'robot.yaml'
-    file.write_text(yaml.safe_dump(tree))
-    return str(file)
-
-
-class Robot(Peer):
-    """A peer with three cameras that run by themselves; each can be switched off."""
-
-    def __init__(self):
-        super().__init__(NAME)
-        self.third = self.node.create_publisher(Image, THIRD, 5)
-        self.trajectories = self.hear(TRAJECTORY, JointTrajectory, qos.CHUNK)
-        self.emergency = self.node.create_publisher(
-            Bool, f'{NAME}/emergency_stop', qos.EMERGENCY[1]
-        )
-        self.on = {BASE, WRIST, THIRD}
-        self.over = threading.Event()
-        self.cameras = threading.Thread(target=self.run, daemon=True)
-        self.cameras.start()
-
-    def run(self):
-        while not self.over.wait(1 / 15):
-            now = self.now_ns()
-            self.joints.publish(joint_state(now))
-            if BASE in self.on:
-                self.base.publish(image(now))
-            if WRIST in self.on:
-                self.wrist.publish(jpeg(now))
-            if THIRD in self.on:
-                self.third.publish(image(now, 40))
-
-    def close(self):
-        self.over.set()
-        self.cameras.join()
-        super().close()
-
-    def steps(self):
-        return self.heard[f'{NAME}/action']
-
-    def trigger(self, service):
-        return self.call(Trigger, f'{NAME}/{service}', Trigger.Request())
-
-    def wait_for_motion(self):
-        """Until steps of a chunk that came after now are published."""
-        since = self.now_ns()
-
-        def fresh():
-            return any(not s.hold and stamp(s.source_stamp) > since for s in self.steps()[-3:])
-
-        poll(fresh, 30, lambda: f'motion, {self.status()}')
 
 
 @pytest.fixture(scope='module')
 def robot():
-    robot = Robot()
+    robot = Robot(NAME)
     yield robot
     robot.close()
 

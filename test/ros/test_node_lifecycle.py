@@ -7,8 +7,8 @@ import time
 import pytest
 from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import ChangeState, GetState
-from rcl_interfaces.srv import GetParameters, SetParameters
-from rclpy.parameter import Parameter
+from rcl_interfaces.srv import GetParameters, ListParameters, SetParameters
+from rclpy.parameter import Parameter, parameter_value_to_python
 from ros_harness import NodeProcess, Peer, dropped, poll, stamp
 from std_msgs.msg import String
 
@@ -212,6 +212,79 @@ def test_c60_live_parameters_take_effect_and_are_read_back(start, client, tiny_c
     refused = set_parameter(client, 'status_period_s', 5)
     assert not refused.successful and 'from 0.05 to 1' in refused.reason
     assert not set_parameter(client, 'tasks.subtask.every_s', 1.0).successful
+    assert node.stop() == 0, node.log
+
+
+def parameters(peer, names):
+    """Values of the node's parameters by name, as `ros2 param get` has them."""
+    request = GetParameters.Request(names=list(names))
+    values = peer.call(GetParameters, f'{NAME}/get_parameters', request).values
+    return {
+        name: parameter_value_to_python(value) for name, value in zip(names, values, strict=True)
+    }
+
+
+def parameter_names(peer, prefix):
+    request = ListParameters.Request(prefixes=[prefix])
+    return peer.call(ListParameters, f'{NAME}/list_parameters', request).result.names
+
+
+# No value is the default; cpu_threads, device and robot come out otherwise than they are given.
+GIVEN = {
+    'mode': 'shared_kv',
+    'budget': 'auto',
+    'device': 'cpu',
+    'dtype': 'bfloat16',
+    'cpu_threads': 0,
+    'denoise_steps': 4,
+    'seed': 7,
+    'max_rows': 3,
+    'max_queue': 5,
+    'max_prompt_tokens': 20,
+    'max_new_tokens': 30,
+    'max_kv_mb': 100,
+    'action_rate_hz': 40.0,
+    'idle_step_period_ms': 60.0,
+    'status_period_s': 0.15,
+    'default_instruction': 'fold the towel',
+    'language_tasks': ['plan', 'memory'],
+}
+
+
+def test_c60_every_option_is_read_back_as_it_really_is(start, client, tiny_checkpoint):
+    node = start(checkpoint=str(tiny_checkpoint), robot='demo')
+    client.wait_for_state('inactive')
+    assert parameter_names(client, 'effective') == []
+    for name, value in GIVEN.items():
+        assert set_parameter(client, name, value).successful
+    assert transition(client, 'configure')
+    activate_when_loaded(client)
+    client.wait_for_state('waiting')
+    assert parameters(client, GIVEN) == GIVEN  # what was asked for
+    names = parameter_names(client, 'effective')
+    real = {n.removeprefix('effective.'): v for n, v in parameters(client, names).items()}
+    assert real == effective(client)
+    assert set(GIVEN) <= set(real)
+    same = {n: str(v) for n, v in GIVEN.items() if n not in ('cpu_threads', 'language_tasks')}
+    assert {name: real[name] for name in same} == same
+    assert int(real['cpu_threads']) >= 1 and real['language_tasks'] == 'plan, memory'
+    assert real['robot'].endswith('demo.yaml') and real['family'] == 'pi05'
+    status = client.status()
+    assert (status.dtype, status.mode, status.rows_limit) == ('bfloat16', 'shared_kv', 3)
+
+    refused = set_parameter(client, 'effective.dtype', 'float32')
+    assert not refused.successful and 'set dtype instead' in refused.reason
+    assert set_parameter(client, 'budget', 2).successful
+    poll(
+        lambda: parameters(client, ['effective.budget'])['effective.budget'] == '2',
+        10,
+        lambda: 'the new budget',
+    )
+    for label in ('deactivate', 'cleanup'):
+        assert transition(client, label)
+    assert parameter_names(client, 'effective') == []
+    assert set_parameter(client, 'mode', 'isolated').successful
+    poll(lambda: client.status().mode == 'isolated', 10, lambda: 'the mode that will be')
     assert node.stop() == 0, node.log
 
 

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from diagnostic_msgs.msg import DiagnosticArray
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from ros_harness import JOINTS, TASKS, dropped, image, joint_state, jpeg, poll, stamp
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
@@ -45,17 +45,19 @@ def test_actions_stream_from_the_newest_chunk_and_hold_when_frames_stop(node, pe
     steps = peer.heard['oxygen/action']
     peer.frames_until(lambda: len(steps) > 30, what='actions')
     poll(lambda: steps[-1].hold, 5, lambda: 'a held action')
-    chunks = {c.frame: c for c in peer.chunks()}
+    chunks, begin_ns = {c.frame: c for c in peer.chunks()}, stamp(steps[0].header.stamp)
     for step in [s for s in list(steps) if s.frame in chunks]:
         chunk = chunks[step.frame]
         row = np.reshape(chunk.actions, (chunk.horizon, -1))[step.index]
         assert list(step.values) == list(row)
         assert step.source_stamp == chunk.header.stamp
-        age = stamp(step.header.stamp) - stamp(step.source_stamp)
-        # The first chunk begins with row 0 when it comes, the others are aligned by their stamp.
-        late = step.frame == steps[0].frame and not step.hold
-        assert late or step.index == (chunk.horizon - 1 if step.hold else age // 50_000_000)
         assert list(step.joint_names) == JOINTS
+        # What comes after a standstill begins with row 0; the others are aligned by their stamp.
+        if stamp(step.source_stamp) > begin_ns:
+            age = stamp(step.header.stamp) - stamp(step.source_stamp)
+            assert step.index == (chunk.horizon - 1 if step.hold else age // 50_000_000)
+        if step.hold:
+            begin_ns = stamp(step.header.stamp)
 
 
 def test_words_arrive_on_the_topic_of_their_task(node, peer):
@@ -205,17 +207,50 @@ def test_diagnostics_name_the_node(node, peer):
     assert heard[-1].status[0].name == '/oxygen: engine'
 
 
-def test_frames_of_another_time_get_chunks_but_no_actions_and_it_is_said(node, peer):
+def test_c24_frames_of_another_time_get_no_chunks_and_it_is_said_once(node, peer):
     three_days_ns = 3 * 86_400 * 1_000_000_000
+    before = dropped(poll(peer.status, 10, lambda: 'a status')).get('stale_image', 0)
 
     def noticed():
         peer.frame(peer.now_ns() - three_days_ns)
         time.sleep(0.05)
-        return peer.status() and 'use_sim_time' in peer.status().detail
+        status = peer.status()
+        stale = dropped(status).get('stale_image', 0) - before
+        return 'use_sim_time' in status.detail and stale > 20 and 'days' in node.log
 
     poll(noticed, 30, lambda: f'a word about stamps, {peer.status()}')
-    assert '3 days old' in peer.status().detail
-    assert peer.chunks() and set(peer.sent) >= {stamp(c.header.stamp) for c in peer.chunks()}
-    assert not peer.heard['oxygen/action']
-    assert node.log.count('use_sim_time') == 1
+    assert peer.status().state == 'waiting'
+    assert 'camera base_0_rgb on cameras/base/image_raw: what comes is 3 days old' in node.log
+    assert not peer.heard['oxygen/action'] and not peer.chunks()
+    assert node.log.count('camera base_0_rgb on cameras/base/image_raw: what comes is') == 1
     peer.frames_until(lambda: peer.status().detail == '', what='the end of the complaint')
+
+
+@pytest.mark.parametrize('what', ['camera base_0_rgb', 'joint state'])
+def test_an_input_that_comes_late_stops_new_chunks_as_one_that_does_not_come(node, peer, what):
+    """Fresh by arrival, and older by its stamp than its limit of 0.5 s and 0.2 s."""
+    late_ns = 700_000_000 if what.startswith('camera') else 300_000_000
+    health = peer.hear('/diagnostics', DiagnosticArray, qos.DIAGNOSTICS)
+    peer.frames_until(lambda: len(peer.chunks()) > 2, what='chunks')
+
+    def late():
+        now_ns = peer.now_ns()
+        joints_ns = now_ns if what.startswith('camera') else now_ns - late_ns
+        cameras_ns = now_ns - late_ns if what.startswith('camera') else now_ns
+        peer.joints.publish(joint_state(joints_ns))
+        peer.base.publish(image(cameras_ns))
+        peer.wrist.publish(jpeg(cameras_ns))
+        time.sleep(0.05)
+        return f'{what} on' in peer.status().detail and 'by its stamp' in peer.status().detail
+
+    poll(late, 20, lambda: f'a word about {what}, {peer.status()}')
+    assert peer.status().state == 'waiting'
+    peer.chunks().clear()
+    for _ in range(20):
+        late()
+    assert not peer.chunks()
+    entries = {entry.name.removeprefix('/oxygen: '): entry for entry in health[-1].status}
+    assert (
+        entries[what].level == DiagnosticStatus.ERROR and 'by its stamp' in entries[what].message
+    )
+    peer.frames_until(lambda: peer.chunks() and not peer.status().detail, what='chunks again')

@@ -17,14 +17,14 @@ MS = 1_000_000
 class Rig:
     """A buffer with short names: a, b are required cameras, o is optional; times in ms."""
 
-    def __init__(self, cameras='ab', tolerance=50, default='go', joint_state=True):
+    def __init__(self, cameras='ab', tolerance=50, default='go', joint_state=True, judge=False):
         contract = dataclasses.replace(
             load_contract('demo'),
             cameras=tuple(Camera(c, f'cam/{c}', 'image', c != 'o') for c in cameras),
             instruction=Instruction('instruction', default),
             timing=Timing(tolerance, 500, 200),
         )
-        self.buffer = ObservationBuffer(contract)
+        self.buffer = ObservationBuffer(contract, judge)
         self.joint_state = joint_state
         self.sent = Counter()
         self.got = []
@@ -69,6 +69,35 @@ def test_two_cameras_pair_up_and_carry_everything():
     assert seen.state.tolist() == [1.0] * 7
     assert rig.image('b', 51) is None
     assert rig.image('a', 43) == {'a': 43, 'b': 51}
+    rig.check_books()
+
+
+@pytest.mark.parametrize('first', [0, 1])
+def test_pairs_are_the_nearest_whichever_camera_came_first(first):
+    """30 Hz, 8 ms apart: a recording that begins between the two pairs as the node did."""
+    rig = Rig()
+    stream = [(slot, 33 * n + late) for n in range(9) for slot, late in (('a', 0), ('b', 8))]
+    pairs = [pair for slot, t in stream[first:] if (pair := rig.image(slot, t))]
+    assert pairs[2:] == [{'a': 33 * n, 'b': 33 * n + 8} for n in range(2 + first, 9)]
+    rig.check_books()
+
+
+def test_half_a_period_apart_never_waits_twice_in_a_row():
+    """Stamps that shake around the middle cost at most every second image, never all."""
+    rig = Rig()
+    random = np.random.default_rng(0)
+    stamps = [
+        (t + float(random.uniform(-6, 6)), slot)
+        for n in range(100)
+        for slot, t in (('a', 33 * n), ('b', 33 * n + 20))
+    ]
+    waits = 0
+    for t, slot in sorted(stamps):
+        before = rig.buffer.used
+        rig.image(slot, t)
+        waits = 0 if rig.buffer.used > before else waits + 1
+        assert waits <= 3
+    assert len(rig.got) >= 50
     rig.check_books()
 
 
@@ -224,6 +253,37 @@ def test_repeated_joint_state_does_not_refresh_it():
         rig.buffer.add_joint_state(np.zeros(7, np.float32), 7, arrival * MS)
     assert rig.image('a', 301) is None
     assert rig.dropped == {'stale_joint_state': 1, 'repeated_joint_state': 2}
+
+
+def test_stamps_are_judged_where_they_and_the_arrivals_are_of_one_clock():
+    for judge, dropped in ((False, {}), (True, {'stale_image': 2})):
+        rig = Rig(judge=judge)
+        rig.image('a', 1000, arrival=1501)
+        assert (rig.image('b', 1030, arrival=1502) is None) == judge
+        assert rig.dropped == dropped
+        words = rig.buffer.waiting_for(1502 * MS)
+        assert len(words) == judge  # b is within its limit
+        assert not judge or words[0].startswith('camera a on cam/a: what comes is 0.50 s old')
+        rig.image('a', 1500, arrival=1600)
+        assert rig.image('b', 1500, arrival=1601) is not None
+        rig.check_books()
+
+
+def test_a_joint_state_is_judged_by_its_stamp_as_well():
+    rig = Rig('a', joint_state=False, judge=True)
+    rig.buffer.add_joint_state(np.zeros(7, np.float32), 1000 * MS, 1190 * MS)
+    assert rig.image('a', 1200) is not None
+    assert rig.image('a', 1201) is None
+    assert rig.dropped == {'stale_joint_state': 1}
+    (words,) = rig.buffer.waiting_for(1201 * MS)
+    assert words.startswith('joint state on joint_states: what comes is 0.20 s old by its stamp')
+
+
+def test_without_stamps_arrivals_are_judged():
+    rig = Rig('a', judge=True)  # its joint states have none
+    for arrival in (10_000, 10_033):
+        assert rig.image('a', 0, arrival=arrival) is not None
+    assert rig.buffer.waiting_for(10_040 * MS) == []
 
 
 def test_instruction_from_topic_default_or_missing():
