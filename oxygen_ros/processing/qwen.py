@@ -165,7 +165,10 @@ class QwenTokenizer:
         message = {'role': 'user', 'content': parts}
         try:
             text = self._fast.apply_chat_template(
-                [message], self._template(), tokenize=False, add_generation_prompt=True
+                [message],
+                chat_template=self._template(),
+                tokenize=False,
+                add_generation_prompt=True,
             )
         except Exception as error:  # of the template's own language
             raise OxygenError(
