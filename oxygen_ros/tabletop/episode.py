@@ -11,6 +11,7 @@ from oxygen_ros.tabletop.tasks import UNSEEN, Task, draw
 from oxygen_ros.tabletop.world import TICK_S, Scenes, done, layout
 
 FRAME_TICKS = 7  # 10 frames/s
+EDGE_SLACK = 0.01  # m: the expert pushes as far as the line, this near to it counts
 LIMIT_S, STAYS_S = 12.0, 0.4  # an episode's length; how long its goal must last
 
 
@@ -58,7 +59,7 @@ class Goal:
 
     def reached(self, scenes: Scenes, tick: int) -> int | None:
         """The tick since which it is, once it has lasted STAYS_S."""
-        if not done(scenes, self._tasks)[0]:
+        if not done(scenes, self._tasks, EDGE_SLACK)[0]:
             self._since = None
         elif self._since is None:
             self._since = tick

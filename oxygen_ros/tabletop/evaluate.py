@@ -49,7 +49,7 @@ def evaluate(
         'cameras': list(cameras),
         'lag_ms': round(LAG_TICKS * TICK_S * 1e3, 1),
         'modes': by_mode,
-        'actions_equal': len(digests) == 1,
+        'actions_equal': len(digests) == 1 if len(by_mode) > 1 else None,
         'language': share(s.right for s in spoken),
         'language_by_kind': by_kind((s.question.kind, s.right) for s in spoken),
         'language_asked': len(spoken),
@@ -80,7 +80,8 @@ def _say(scores: dict[str, Any]) -> None:
                 if kind in scored['by_kind']
             )
             print(f'{name:<11} success {scored["success"]:.1%} ({kinds})')
-    print(f'actions bit-equal in all modes: {scores["actions_equal"]}')
+    if scores['actions_equal'] is not None:
+        print(f'actions bit-equal in all modes: {scores["actions_equal"]}')
     print(f'language on unseen scenes: {scores["language"]:.1%}')
 
 

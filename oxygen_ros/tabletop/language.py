@@ -12,7 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from oxygen_ros.tabletop.tasks import COLOURS, SIDES, Task
-from oxygen_ros.tabletop.world import NOTHING, Scenes, done
+from oxygen_ros.tabletop.world import (
+    HELD_GAP,
+    LIFTED_Z,
+    LOW_Z,
+    NOTHING,
+    OPENED,
+    PUSH_WALL,
+    Scenes,
+    done,
+)
 
 COLUMN_X, ROW_Y = 0.07, -0.05  # borders of left, middle and right, and of front and back, in m
 MARGIN = 0.012  # m
@@ -84,8 +93,25 @@ def _facts(scenes: Scenes, row: int, task: Task, finished: bool) -> Facts:
         for side in on:
             trays[side] += (colour,)
         places[colour] = (f'on the {on[0]} tray',) if on else regions(spot)
-    steps = _subtasks(scenes, row, task, finished, held)
-    return Facts(places, steps, _progress(task, finished, held), held, trays)
+    told = [(finished, held)]
+    if _turning(scenes, row, task, held):  # it will be the other in a moment, or was just now
+        changed = held or task.kind == 'push'
+        told.append((not finished, held) if changed else (False, task.colour))
+    steps = [_subtasks(scenes, row, task, *state) for state in told]
+    progress = [_progress(task, *state) for state in told]
+    return Facts(places, sum(steps, ()), sum(progress, ()), held, trays)
+
+
+def _turning(scenes: Scenes, row: int, task: Task, held: str) -> bool:
+    """Whether the goal, or the grasp of the task's block, is within a moment or a margin."""
+    x, _ = scenes.blocks[row, COLOURS.index(task.colour)]
+    if task.kind == 'push':
+        return abs(abs(float(x)) - PUSH_WALL) < MARGIN
+    _, _, z, gripper = scenes.joints[row]
+    if held == task.colour:
+        return task.kind == 'lift' and abs(z - LIFTED_Z) < MARGIN
+    over = scenes.joints[row, :2] - scenes.blocks[row, COLOURS.index(task.colour)]
+    return not held and z < LOW_Z and HELD_GAP < gripper < OPENED and abs(over).max() < NEAR
 
 
 def _on_tray(scenes: Scenes, row: int, spot: np.ndarray, side: int) -> bool:

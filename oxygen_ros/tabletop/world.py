@@ -25,6 +25,7 @@ LOW_Z = 0.022  # below it the fingers are beside a block
 HELD_GAP = 0.35  # gripper position when a block keeps the fingers apart
 CLOSED, OPENED = 0.40, 0.60  # grasp when it closes past the one, release past the other
 PUSH_WALL = 0.19  # a block beyond +- this x is at the edge
+LIFTED_Z = 0.07  # a block held higher is lifted
 NOTHING = -1
 BLOCKS_PER_SCENE = 3
 
@@ -105,13 +106,13 @@ class Scenes:
         self.blocks[..., 1] += np.where(inside & ~along_x, push[..., 1], 0.0)
 
 
-def done(scenes: Scenes, tasks: Sequence[Task]) -> np.ndarray:
-    """Which scenes have what their task asks for, bool [N]."""
+def done(scenes: Scenes, tasks: Sequence[Task], slack: float = 0.0) -> np.ndarray:
+    """Which scenes have what their task asks for, bool [N]; slack: m that a push may lack."""
     columns = TaskColumns.of(tasks)
     place = scenes.block_of(columns.colour)
     put = scenes.on_tray(place, columns.side) & (scenes.held != columns.colour)
-    lifted = (scenes.held == columns.colour) & (scenes.joints[:, 2] > 0.07)
-    pushed = columns.sign * place[:, 0] > PUSH_WALL
+    lifted = (scenes.held == columns.colour) & (scenes.joints[:, 2] > LIFTED_Z)
+    pushed = columns.sign * place[:, 0] > PUSH_WALL - slack
     return np.select([columns.kind == 0, columns.kind == 1], [put, lifted], pushed)
 
 
