@@ -171,6 +171,6 @@ def test_c18_big_pictures_are_dropped_when_they_are_too_many_and_never_queued(
     assert heard == sum(of_images)
     replaced, used = drops['frame_replaced'], drops['images used']
     frames = int(values['engine']['frames'])
-    assert used // 3 - 1 <= replaced + frames <= used // 3
+    assert used // 3 - 2 <= replaced + frames <= used // 3  # one waits, one is being taken
     assert replaced > frames
     assert node.stop() == 0, node.log
