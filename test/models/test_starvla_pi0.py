@@ -153,8 +153,6 @@ def test_actions_are_those_of_a_plain_loop(policy, number, without):
     words = model.lm.embed_tokens(frame.token_ids)
     prefix = torch.cat([model.embed_images(frame.pixel_values), words]).double()
     wanted = Plain(model).actions(prefix, frame.state.double(), noise.double())
-    print(type(model._layers))
-    print(np.abs(answer.actions - wanted.numpy()).max())
     np.testing.assert_allclose(answer.actions, wanted, rtol=0, atol=1e-5)
     assert wanted.abs().max() > 0.5
 
