@@ -36,7 +36,7 @@ from oxygen_ros.tabletop.world import TICK_S
 
 NODE = 'oxygen'
 SCORE = 'tabletop/score'
-ASK_PERIOD_S = 0.4
+ASK_PERIOD_S = 0.15
 POLL_S = 0.05
 MOST_LATE_TICKS = 20  # the world stands still for what is beyond
 SCORE_PERIOD_TICKS = 14

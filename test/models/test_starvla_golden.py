@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from oxygen_ros.engine.request import FrameState
 from oxygen_ros.models.qwen_vl import HIDDEN
 from oxygen_ros.policy import Policy
 from oxygen_ros.processing.normalization import clipped_actions
@@ -112,7 +113,9 @@ def test_words_from_the_shared_prefix(case, letter):
 def test_hidden_states_have_the_meaning_of_transformers_4_57(tmp_path, letter):
     """Inputs of layers 1 .. N - 1, deepstack added, and the raw output of the last."""
     case = Case('qwenpi_v3', tmp_path)
-    states = served(case, letter).frame.prefilled.extras[HIDDEN]
+    policy = case.policy(letter)
+    frame = FrameState(0, 0, policy._processor.frame(case.observation(letter)), None)
+    states = policy.engine.runner.prefill(frame, 0).extras[HIDDEN]
     for number in (1, 2, 3):
         wanted = case.expected[f'{letter}.vl_hidden.{number - 1}'][0]
         np.testing.assert_allclose(states[number].numpy(), wanted, rtol=0, atol=1e-4)

@@ -7,6 +7,7 @@ import pytest
 from torch.nn import functional
 
 from oxygen_ros.checkpoint.random_starvla import write_random_checkpoint
+from oxygen_ros.engine.request import FrameState
 from oxygen_ros.models.qwen_vl import HIDDEN
 from oxygen_ros.policy import Policy
 from oxygen_ros.processing.fast import cosines
@@ -117,7 +118,8 @@ def test_qwenpi_looks_at_each_layer_and_at_itself_in_turn(policy_of, backbone):
     policy = policy_of('QwenPI', backbone)
     model = policy.engine.model
     frame, actions = served(policy)
-    plain, extras = Plain(model), frame.prefilled.extras
+    again = FrameState(0, 0, policy._processor.frame(observation()), None)
+    plain, extras = Plain(model), policy.engine.runner.prefill(again, 0).extras
     depth = model.vlm.depth
     assert sorted(extras[HIDDEN]) == list(range(1, depth + 1, 2))
     states = [None if block % 2 else extras[HIDDEN][block + 1].double() for block in range(depth)]

@@ -74,6 +74,31 @@ def test_another_block_in_the_gripper_is_put_down_first():
     assert told(scenes, task)[0] == f'put down the {COLOURS[other]} block'
 
 
+@pytest.mark.parametrize(
+    ('x', 'sure'), [(0.15, True), (0.185, False), (0.195, False), (0.21, True)]
+)
+def test_near_the_line_a_push_may_be_told_done_or_not(x, sure):
+    scenes, task = scene('push', 'right')
+    scenes.blocks[0, 0] = x, 0.0
+    scenes.joints[0] = [x - 0.044, 0.0, 0.01, 0.0]
+    (known,) = facts(scenes, [task])
+    done = ('the red block was pushed to the right', 'nothing, the task is done')
+    going = ('nothing yet', 'push the red block to the right')
+    for said, kinds in ((known.progress, 0), (known.subtasks, 1)):
+        assert said[0] == (done if x > 0.19 else going)[kinds]
+        assert ({done[kinds], going[kinds]} <= set(said)) != sure
+
+
+def test_while_the_fingers_close_a_block_may_be_told_grasped():
+    scenes, task = scene('lift')
+    for gripper, sure in ((0.9, True), (0.45, False)):
+        scenes.joints[0] = [*scenes.blocks[0, 0], 0.008, gripper]
+        (known,) = facts(scenes, [task])
+        assert known.progress[0] == 'nothing yet'
+        assert ('the red block was grasped' in known.progress) != sure
+        assert ('lift the red block' in known.subtasks) != sure
+
+
 def test_a_description_names_every_block_once():
     scenes, task = scene('push', 'right', seed=3)
     (known,) = facts(scenes, [task])

@@ -76,6 +76,9 @@ def test_a_closed_gripper_pushes_and_a_high_one_does_not():
     assert done(low, task)[0]
     assert not done(high, task)[0]
     np.testing.assert_array_equal(high.blocks[0, RED], [0.05, 0.0])
+    low.blocks[0, RED, 0] = 0.185
+    assert not done(low, task)[0]
+    assert done(low, task, slack=0.01)[0]
 
 
 def test_joints_are_no_faster_than_their_motors():
