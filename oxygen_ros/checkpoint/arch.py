@@ -1,4 +1,4 @@
-"""Sizes of a pi0.5 network, and the tensors that a network of these sizes has.
+"""Sizes of a pi0.5 or pi0 network, and the tensors that a network of these sizes has.
 
 Names are LeRobot's key tree without the leading `model.`. No torch here.
 """
@@ -27,11 +27,12 @@ _SIGLIP_SO400M = {'vision_heads': 16}
 
 @dataclass(frozen=True)
 class Pi05Arch:
-    """Sizes of one pi0.5 network. heads, kv_heads and head_dim hold for LM and expert alike.
+    """Sizes of one network. heads, kv_heads and head_dim hold for LM and expert alike.
 
     image_size: pixels of the square input; a camera takes (image_size / patch) ** 2 tokens.
     horizon: action steps H. action_dim_padded: width of an action inside the network.
-    min_period, max_period: of the sine embedding of the flow time.
+    min_period, max_period: of the sine embedding of the flow time. state_dim_padded: width of the
+    state that pi0 embeds; 0 is pi0.5, which reads it in the prompt.
     """
 
     lm_width: int
@@ -55,6 +56,7 @@ class Pi05Arch:
     rope_theta: float = 10000.0
     min_period: float = 4e-3
     max_period: float = 4.0
+    state_dim_padded: int = 0
 
     @property
     def tokens_per_camera(self) -> int:
@@ -137,7 +139,13 @@ def _measured(shapes: Mapping[str, tuple[int, ...]], where: str) -> dict[str, in
         'patch': patch,
         'image_size': side * patch,
         'action_dim_padded': action_dim,
+        'state_dim_padded': _state_dim(shapes, where),
     }
+
+
+def _state_dim(shapes: Mapping[str, tuple[int, ...]], where: str) -> int:
+    name = 'state_proj.weight'
+    return _shape(shapes, name, 2, where)[1] if name in shapes else 0
 
 
 def _shape(
@@ -174,16 +182,25 @@ def _tensors(a: Pi05Arch) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield from _linear(PROJECTOR, a.lm_width, a.vision_width)
     for i in range(a.depth):
         layer = f'{EXPERT}layers.{i}.'
-        yield from _linear(layer + 'input_layernorm.dense.', 3 * a.expert_width, a.expert_width)
-        yield from _linear(
-            layer + 'post_attention_layernorm.dense.', 3 * a.expert_width, a.expert_width
-        )
+        yield from _expert_norm(layer + 'input_layernorm.', a)
+        yield from _expert_norm(layer + 'post_attention_layernorm.', a)
         yield from _block(layer, a, a.expert_width, a.expert_mlp)
-    yield from _linear(EXPERT + 'norm.dense.', 3 * a.expert_width, a.expert_width)
+    yield from _expert_norm(EXPERT + 'norm.', a)
     yield from _linear('action_in_proj.', a.expert_width, a.action_dim_padded)
     yield from _linear('action_out_proj.', a.action_dim_padded, a.expert_width)
-    yield from _linear('time_mlp_in.', a.expert_width, a.expert_width)
+    joined = 2 if a.state_dim_padded else 1  # pi0's takes action and time
+    yield from _linear('time_mlp_in.', a.expert_width, joined * a.expert_width)
     yield from _linear('time_mlp_out.', a.expert_width, a.expert_width)
+    if a.state_dim_padded:
+        yield from _linear('state_proj.', a.expert_width, a.state_dim_padded)
+
+
+def _expert_norm(name: str, a: Pi05Arch) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """pi0.5's are adaptive, pi0's are Gemma's."""
+    if a.state_dim_padded:
+        yield name + 'weight', (a.expert_width,)
+    else:
+        yield from _linear(name + 'dense.', 3 * a.expert_width, a.expert_width)
 
 
 def _linear(prefix: str, rows: int, columns: int) -> Iterator[tuple[str, tuple[int, ...]]]:

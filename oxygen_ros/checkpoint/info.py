@@ -91,7 +91,7 @@ class Described:
 
     sizes: fields of Pi05Arch the files state. state_dim, action_dim, image_resolution: None where
     the format leaves them to statistics and tensors. relative_actions: see Layout.
-    tokenizer_dirs: where to look, best first. The last three: see Pi05Layout.
+    tokenizer_dirs: where to look, best first. embeds_state: a pi0. The others: see Pi05Layout.
     """
 
     format: str
@@ -109,6 +109,7 @@ class Described:
     state_in_prompt: bool = True
     prompt_state_dim: int = 0
     prompt_state_pad: float = -2.0
+    embeds_state: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +144,7 @@ class CheckpointInfo(Layout):
 
 @dataclass(frozen=True, eq=False)
 class Pi05Layout(Layout):
-    """What is pi0.5's own.
+    """What is pi0.5's own, and pi0's.
 
     image_resolution: (height, width) in pixels. tied_head: only one of LM head and embedding is
     stored, and it serves as both. time_rule, image_resize: as the checkpoint's maker computes.
@@ -168,7 +169,7 @@ class Pi05Layout(Layout):
 
 @dataclass(frozen=True, eq=False)
 class Pi05Info(Pi05Layout, CheckpointInfo):
-    """A pi0.5 checkpoint folder."""
+    """A checkpoint folder of pi0.5 or pi0."""
 
     normalization: Normalization
 

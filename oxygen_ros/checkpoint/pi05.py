@@ -1,9 +1,12 @@
-"""pi0.5's folders, by LeRobot, openpi or StarVLA: what small files and tensor headers say."""
+"""Folders of pi0.5, by LeRobot, openpi or StarVLA, and of StarVLA's pi0.
+
+What small files and tensor headers say.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -29,10 +32,12 @@ from oxygen_ros.checkpoint.weights import FLOATS, Naming, StoredTensor, read_ind
 from oxygen_ros.types import OxygenError
 
 FAMILY = 'pi05'
+PI0_FAMILY = 'pi0'
 FORMATS = (
     'LeRobot\'s pi0.5 (config.json with "type": "pi05"), openpi\'s pi0.5 (config.json with '
     '"action_horizon", assets/<id>/norm_stats.json)'
 )
+_NO_WORDS = 'the expert has no words of its own'
 NAMING = Naming(
     renames=(
         (re.compile(r'^model\.'), ''),
@@ -43,9 +48,7 @@ NAMING = Naming(
         (re.compile(r'^action_time_mlp_(in|out)\.'), r'time_mlp_\1.'),
     ),
     extras={
-        'the expert has no words of its own': re.compile(
-            r'^paligemma_with_expert\.gemma_expert\.lm_head\.weight$'
-        ),
+        _NO_WORDS: re.compile(r'^paligemma_with_expert\.gemma_expert\.lm_head\.weight$'),
         'pi0.5 writes the state into the prompt': re.compile(r'^state_proj\.(weight|bias)$'),
         'norms of the expert are adaptive and have no weight': re.compile(
             r'^paligemma_with_expert\.gemma_expert\.model\.(layers\.\d+\.\w*layer)?norm\.weight$'
@@ -53,6 +56,7 @@ NAMING = Naming(
     },
     tied={EMBED: LM_HEAD, LM_HEAD: EMBED},
 )
+PI0_NAMING = replace(NAMING, extras={_NO_WORDS: NAMING.extras[_NO_WORDS]})
 
 
 def recognises(folder: Path) -> bool:
@@ -108,14 +112,24 @@ class _Weights:
 def _weights(
     files: tuple[Path, ...], described: Described, options: Options, folder: Path
 ) -> _Weights:
-    index = read_index(files, NAMING)
-    _refuse_pi0(index, folder)
+    index = read_index(files, _naming(described))
+    if not described.embeds_state:
+        _refuse_pi0(index, folder)
+    elif 'state_proj.weight' not in index:
+        raise OxygenError(
+            f'{folder}: framework.name is PI0, but its weights have no state_proj.weight, so they '
+            'are not of a pi0; give the config.yaml that belongs to them'
+        )
     return _Weights(
         files,
         _arch(index, described, options, folder),
         FLOATS[index[LANGUAGE + 'layers.0.self_attn.q_proj.weight'].dtype],
         tied_head=not (EMBED in index and LM_HEAD in index),
     )
+
+
+def _naming(described: Described) -> Naming:
+    return PI0_NAMING if described.embeds_state else NAMING
 
 
 def _layout(
@@ -135,7 +149,7 @@ def _layout(
     return Pi05Layout(
         path=folder,
         format=described.format,
-        family=FAMILY,
+        family=PI0_FAMILY if described.embeds_state else FAMILY,
         cameras=described.cameras,
         state_dim=state_dim,
         action_dim=action_dim,
@@ -143,7 +157,7 @@ def _layout(
         max_prefix=len(described.cameras) * arch.tokens_per_camera + words,
         dtype=weights.dtype,
         weight_files=weights.files,
-        naming=NAMING,
+        naming=_naming(described),
         arch=arch,
         tokenizer_max_length=words,
         image_resolution=(arch.image_size, arch.image_size),
@@ -252,13 +266,18 @@ def _scale(mode: str, first: np.ndarray, second: np.ndarray, rule: str, eps: flo
 
 
 def _check_width(normalization: Normalization, weights: _Weights | None, folder: Path) -> None:
-    """No more actions than the network has; it is not known where the weights cannot be read."""
-    action_dim = len(normalization.action.origin)
-    if weights is not None and action_dim > weights.arch.action_dim_padded:
-        raise OxygenError(
-            f'{folder}: the statistics have {action_dim} actions, '
-            f'the network only {weights.arch.action_dim_padded}'
-        )
+    """No more than the network has; it is not known where the weights cannot be read."""
+    if weights is None:
+        return
+    arch, state, action = weights.arch, normalization.state, normalization.action
+    widths = [('actions', len(action.origin), arch.action_dim_padded)]
+    if arch.state_dim_padded:
+        widths.append(('values of the state', len(state.origin), arch.state_dim_padded))
+    for what, given, most in widths:
+        if given > most:
+            raise OxygenError(
+                f'{folder}: the statistics have {given} {what}, the network only {most}'
+            )
 
 
 def _tokenizer_dir(described: Described, options: Options, folder: Path) -> Path:

@@ -51,8 +51,8 @@ SIZES = {
     ),
 }
 # fmt: on
-_DTYPES = {'tiny': torch.float32, 'small': torch.bfloat16, 'full': torch.bfloat16}
-_ATTENTION = {'tiny': 4.0, 'small': 1.5, 'full': 1.5}
+DTYPES = {'tiny': torch.float32, 'small': torch.bfloat16, 'full': torch.bfloat16}
+ATTENTION = {'tiny': 4.0, 'small': 1.5, 'full': 1.5}
 _TIED_ABOVE = 2**20  # values of a matrix that is stored once
 _SHARD_VALUES = SHARD_VALUES
 _PRE_STATE = 'policy_preprocessor_step_0_normalizer_processor.safetensors'
@@ -79,9 +79,7 @@ def write_random_checkpoint(
     write_tokenizer(folder / 'tokenizer', vocab)
     _write_descriptions(folder, arch, cameras, state_dim, action_dim)
     _write_statistics(folder, seed, state_dim, action_dim)
-    weights = RandomWeights(
-        seed, _DTYPES[size], spoken_ids(vocab), vocab['<eos>'], _ATTENTION[size]
-    )
+    weights = RandomWeights(seed, DTYPES[size], spoken_ids(vocab), vocab['<eos>'], ATTENTION[size])
     _write_weights(folder, arch, weights)
     return folder
 

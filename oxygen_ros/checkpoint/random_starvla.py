@@ -22,11 +22,13 @@ from transformers import PreTrainedTokenizerFast, Qwen2_5_VLConfig, Qwen2_5_VLMo
 
 from oxygen_ros.checkpoint import random_qwen
 from oxygen_ros.checkpoint.random_files import new_folder, write_json
+from oxygen_ros.checkpoint.random_pi0 import write_pi0
 from oxygen_ros.checkpoint.starvla import HEADS, VLM
 from oxygen_ros.types import OxygenError
 
 ROBOT = 'random_robot'
 CAMERAS = ('base', 'left_wrist', 'right_wrist')
+WRITTEN = (*HEADS, 'PI0')
 BACKBONES = ('qwen3_vl', 'qwen2_5_vl')
 # of the heads: width of the DiT where it is not the backbone's, of one attention head, of the
 # MLPs; blocks of QwenGR00T; tokens before the actions; pixels that images are squeezed to
@@ -64,24 +66,27 @@ def write_random_checkpoint(
 ) -> Path:
     """Write a run folder and return it; the same arguments write the same bytes.
 
-    size: see SIZES and random_qwen.SIZES. squeezed: images are resized to one size. ends: answers
-    end by themselves now and then. Raises OxygenError on what cannot be, and if the folder holds
-    files already.
+    size: see SIZES and random_qwen.SIZES; a PI0 has random_pi05's and no backbone to choose.
+    squeezed: images are resized to one size. ends: answers end by themselves now and then.
+    Raises OxygenError on what cannot be, and if the folder holds files already.
     """
     for what, given, allowed in (
         ('size', size, SIZES),
-        ('head', head, HEADS),
+        ('head', head, WRITTEN),
         ('backbone', backbone, BACKBONES),
     ):
         if given not in allowed:
             raise OxygenError(f'{what} is {given!r}, allowed: {", ".join(allowed)}')
     folder = new_folder(path)
+    _write_statistics(folder, seed, state_dim, action_dim)
+    if head == 'PI0':
+        write_pi0(folder, size, seed, cameras, horizon, ends)
+        return folder
     vocab = _vocabulary(size, head)
     vlm = random_qwen.vlm_config(size, vocab)
     vlm = vlm if backbone == 'qwen3_vl' else qwen2_5(vlm)
     sizes = {**SIZES[size], 'action': action_dim, 'state': state_dim, 'horizon': horizon}
     _write_base(folder / 'base_vlm', vlm, vocab, size)
-    _write_statistics(folder, seed, state_dim, action_dim)
     _write_config(folder, head, sizes, squeezed)
     own: dict[str, Any] = {'cameras': list(cameras), 'gripper': -1}
     if head == 'QwenFast':
@@ -295,7 +300,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Write a random run from the command line."""
     parser = argparse.ArgumentParser(description='Write a StarVLA run with random weights.')
     parser.add_argument('out', help='a new or empty folder')
-    parser.add_argument('--head', choices=sorted(HEADS), default='QwenPI_v3')
+    parser.add_argument('--head', choices=sorted(WRITTEN), default='QwenPI_v3')
     parser.add_argument('--backbone', choices=BACKBONES, default=BACKBONES[0])
     parser.add_argument('--size', choices=sorted(SIZES), default='tiny')
     parser.add_argument('--seed', type=int, default=0)

@@ -55,7 +55,7 @@ HEADS = {
 }
 FORMATS = (
     f"StarVLA's runs (config.yaml with framework.name {', '.join(HEADS)}, or "
-    f'{starvla_run.PI05[0]}, a pi0.5)'
+    f'{starvla_run.PI05[0]}, a pi0.5, or {starvla_run.PI0[0]}, a pi0)'
 )
 
 
@@ -104,12 +104,12 @@ def survey(folder: Path, robot_tag: str) -> Survey:
     """Read what can be read of a run. Raises OxygenError when nothing can be said of it."""
     config = starvla_run.read_config(folder)
     name = config['framework']['name']
-    if name in starvla_run.PI05:
+    if name in (*starvla_run.PI05, *starvla_run.PI0):
         return pi05.survey(folder, robot_tag)
     if name not in HEADS:
         raise OxygenError(
             f'{folder / starvla_run.CONFIG}: framework.name is {name!r}, supported: '
-            f'{", ".join((*HEADS, *starvla_run.PI05))}'
+            f'{", ".join((*HEADS, *starvla_run.PI05, *starvla_run.PI0))}'
         )
     run = read_run_options(folder, ())
     problems: dict[str, str] = {}

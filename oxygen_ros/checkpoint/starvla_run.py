@@ -24,6 +24,7 @@ from oxygen_ros.types import OxygenError
 CONFIG = 'config.yaml'
 STATISTICS = 'dataset_statistics.json'
 PI05 = ('PI05', 'Pi05')
+PI0 = ('PI0', 'Pi0')
 _STEP = re.compile(r'steps_(\d+)_(pytorch_model\.pt|model\.safetensors)')
 _IMAGE_KEYS = ('base_0_rgb', 'left_wrist_0_rgb', 'right_wrist_0_rgb')
 
@@ -69,7 +70,8 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
 
 
 def describe(folder: Path, framework: Mapping[str, Any]) -> Described:
-    """What a run with the PI05 head states of itself."""
+    """What a run with the PI05 or the PI0 head states of itself."""
+    pi0 = framework.get('name') in PI0
     tokenizer = framework.get('tokenizer') or {}
     resolution = tuple(int(side) for side in framework.get('image_resolution', (224, 224)))
     return Described(
@@ -85,9 +87,10 @@ def describe(folder: Path, framework: Mapping[str, Any]) -> Described:
         time_rule='accumulate_all_float32',
         image_resize='pil_bilinear',
         eps_rule='keep_value',
-        state_in_prompt=bool(framework.get('discrete_state_input', True)),
+        state_in_prompt=bool(framework.get('discrete_state_input', not pi0)),
         prompt_state_dim=int(framework.get('max_state_dim', 32)),
         prompt_state_pad=float(tokenizer.get('pad_state_value', -2.0)),
+        embeds_state=pi0,
     )
 
 

@@ -80,6 +80,10 @@ class KVWindow(PoolCache):
         """The same row and length, with new tokens from slot `start` on."""
         return KVWindow(self._keys, self._values, self.rows, self.length, start)
 
+    def next_tokens(self, count: int) -> KVWindow:
+        """The same row and start, read no further than so many new tokens."""
+        return KVWindow(self._keys, self._values, self.rows, self.start + count, self.start)
+
     def reading(self) -> _Reader:
         """See PoolCache."""
         return _Reader(self._keys, self._values, self.rows, self.length)

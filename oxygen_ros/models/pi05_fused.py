@@ -18,7 +18,7 @@ from torch.nn.functional import gelu, layer_norm, linear, scaled_dot_product_att
 from transformers.models.gemma.modeling_gemma import apply_rotary_pos_emb
 
 from oxygen_ros.models.kv import PoolCache, pool_attention
-from oxygen_ros.models.pi05_expert import Expert, Modulation
+from oxygen_ros.models.pi05_expert import Modulation
 from oxygen_ros.models.pi05_layers import Mask, Rope, rows_of
 
 Layer = TypeVar('Layer', bound='_WithKernels')
@@ -50,7 +50,7 @@ class _Kernels:
 class FusedLayers:
     """The same numbers up to rounding; made once, because it packs the weights."""
 
-    def __init__(self, vision: nn.Module, lm: nn.Module, expert: Expert) -> None:
+    def __init__(self, vision: nn.Module, lm: nn.Module, expert: nn.Module) -> None:
         self._vision = vision
         self._blocks = [_VisionBlock(layer) for layer in vision.encoder.layers]
         self._lm = self._lm_prefix = [_Block(layer) for layer in lm.layers]

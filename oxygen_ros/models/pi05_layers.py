@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeAlias
 
 import torch
@@ -10,7 +10,7 @@ from torch import nn
 from transformers.models.gemma.modeling_gemma import apply_rotary_pos_emb
 
 from oxygen_ros.models.kv import PoolCache
-from oxygen_ros.models.pi05_expert import CACHE, Expert, Modulation
+from oxygen_ros.models.pi05_expert import CACHE, Modulation
 
 Rope = tuple[torch.Tensor, torch.Tensor]  # cosine and sine, each [B, n, D]
 Mask: TypeAlias = 'torch.Tensor | None'  # bool [B, 1, n or 1, slots], None for all
@@ -46,7 +46,7 @@ class Layers(Protocol):
 class PlainLayers:
     """transformers' own forward functions."""
 
-    def __init__(self, vision: nn.Module, lm: nn.Module, expert: Expert) -> None:
+    def __init__(self, vision: nn.Module, lm: nn.Module, expert: nn.Module) -> None:
         self._vision, self._lm, self._expert = vision, lm.layers, expert.layers
 
     def see(self, pixels: torch.Tensor) -> torch.Tensor:
@@ -57,7 +57,7 @@ class PlainLayers:
         self, hidden: torch.Tensor, rope: Rope, mask: Mask, kv: PoolCache, last: torch.Tensor
     ) -> torch.Tensor:
         """See Layers."""
-        hidden = _run(self._lm[:-1], hidden, rope, mask, kv)
+        hidden = run_layers(self._lm[:-1], hidden, rope, mask, kv)
         layer, (cos, sin) = self._lm[-1], rope
         attention, normed = layer.self_attn, layer.input_layernorm(hidden)
         heads = (*hidden.shape[:2], -1, attention.head_dim)
@@ -66,11 +66,11 @@ class PlainLayers:
         _, keys = apply_rotary_pos_emb(keys, keys, cos, sin)
         kv.update(keys, values, attention.layer_idx)
         rope = (cos[:, last], sin[:, last])
-        return _run([layer], hidden[:, last], rope, rows_of(mask, last), kv.reading())
+        return run_layers([layer], hidden[:, last], rope, rows_of(mask, last), kv.reading())
 
     def extend(self, hidden: torch.Tensor, rope: Rope, mask: Mask, kv: PoolCache) -> torch.Tensor:
         """See Layers."""
-        return _run(self._lm, hidden, rope, mask, kv)
+        return run_layers(self._lm, hidden, rope, mask, kv)
 
     def expert(
         self, hidden: torch.Tensor, modulations: Sequence[Modulation], rope: Rope, kv: PoolCache
@@ -82,9 +82,10 @@ class PlainLayers:
         return hidden
 
 
-def _run(
-    layers: Sequence[nn.Module], hidden: torch.Tensor, rope: Rope, mask: Mask, kv: PoolCache
+def run_layers(
+    layers: Iterable[nn.Module], hidden: torch.Tensor, rope: Rope, mask: Mask, kv: PoolCache
 ) -> torch.Tensor:
+    """transformers' Gemma layers, one after another."""
     for layer in layers:
         hidden = layer(hidden, attention_mask=mask, position_embeddings=rope, **{CACHE: kv})
     return hidden

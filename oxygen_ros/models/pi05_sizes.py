@@ -38,7 +38,7 @@ def model_spec(arch: Pi05Arch, options: Pi05Options) -> ModelSpec:
         action_dim=arch.action_dim_padded,
         vocab_size=arch.vocab_size,
         max_prefix=options.max_cameras * arch.tokens_per_camera + options.max_prompt_tokens,
-        suffix_slots=arch.horizon,
+        suffix_slots=arch.horizon + (1 if arch.state_dim_padded else 0),
         eos_ids=frozenset({_EOS}),
     )
 

@@ -21,6 +21,7 @@ from oxygen_ros.checkpoint.arch import LM_HEAD
 from oxygen_ros.checkpoint.inspection import READERS, Reader
 from oxygen_ros.models import starvla, xiaomi_robotics_0
 from oxygen_ros.models.family import Family, Footprint, Parts, Progress
+from oxygen_ros.models.pi0 import Pi0
 from oxygen_ros.models.pi05 import Pi05
 from oxygen_ros.models.pi05_sizes import Pi05Options, model_spec, work_bytes
 from oxygen_ros.processing.pi05 import Pi05Processor
@@ -80,7 +81,8 @@ def _load_pi05(
 ) -> Family:
     check_tensors(info, tensor_shapes(info.arch))  # names what is wrong before memory is taken
     processor = Pi05Processor(info)
-    model = Pi05(info.arch, _pi05_options(info), device, dtype)
+    kind = Pi0 if info.arch.state_dim_padded else Pi05
+    model = kind(info.arch, _pi05_options(info), device, dtype)
     if info.tied_head:
         model.tie_head()
     load_into(model.checkpoint_parameters(), iter_tensors(info), progress, str(info.path))
@@ -122,8 +124,10 @@ def _check_pi05_tokenizer(folder: Path, info: Pi05Layout) -> None:
     Tokenizer(folder, info.arch.vocab_size)
 
 
+_PI05 = Parts(_load_pi05, _pi05_footprint, _check_pi05_tokenizer)
 FAMILIES = {
-    'pi05': Parts(_load_pi05, _pi05_footprint, _check_pi05_tokenizer),
+    'pi0': _PI05,
+    'pi05': _PI05,
     'starvla': starvla.PARTS,
     'xiaomi_robotics_0': xiaomi_robotics_0.PARTS,
 }

@@ -1,4 +1,4 @@
-"""Everything around pi0.5's weights: an Observation in, tensors out, and actions back."""
+"""Around the weights of pi0.5 and pi0: an Observation in, tensors out, and actions back."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ class Pi05Inputs:
 
     pixel_values: float32 [C, 3, h, w] in [-1, 1], present cameras only, in slot order.
     token_ids: int64 [n], not padded. truncated: the instruction was shortened to fit.
+    state: float32 [A_state], normalised and padded, where the network embeds it (pi0).
     """
 
     pixel_values: torch.Tensor
     token_ids: torch.Tensor
     truncated: bool
+    state: torch.Tensor | None = None
 
 
 class Pi05Processor:
@@ -44,8 +46,11 @@ class Pi05Processor:
     def frame(self, observation: Observation) -> Pi05Inputs:
         """Tensors of one frame. Raises OxygenError that lists what is allowed."""
         images = self._images(observation)
-        ids, truncated = self._prompt(observation)
-        return Pi05Inputs(images, torch.tensor(ids, dtype=torch.int64), truncated)
+        own = self._state(observation)
+        ids, truncated = self._prompt(observation, own)
+        return Pi05Inputs(
+            images, torch.tensor(ids, dtype=torch.int64), truncated, self._embedded(own)
+        )
 
     def prompt_tokens(self, text: str) -> list[int]:
         """Ids of a language request's own words, which follow the prefix. Raises OxygenError."""
@@ -84,19 +89,32 @@ class Pi05Processor:
             ]
         )
 
-    def _prompt(self, observation: Observation) -> tuple[list[int], bool]:
-        """Token ids of task and state, and whether the task was shortened."""
-        layout = self._info.prompt_layout
-        task = clean_task(observation.instruction, layout)
-        if not task.strip():
-            raise OxygenError('the instruction is empty: say what the robot shall do')
+    def _state(self, observation: Observation) -> np.ndarray:
+        """The normalised state [state_dim]."""
         state = np.asarray(observation.state)
         if state.shape != (self._info.state_dim,):
             raise OxygenError(
                 f'state has shape {list(state.shape)}, the checkpoint expects '
                 f'[{self._info.state_dim}]; change the joints in the contract'
             )
-        own = normalization.normalize_state(state.astype(np.float32), self._info.normalization)
+        return normalization.normalize_state(state.astype(np.float32), self._info.normalization)
+
+    def _embedded(self, own: np.ndarray) -> torch.Tensor | None:
+        """The state that pi0 reads; StarVLA pads it as in the prompt if it is there as well."""
+        width = self._info.arch.state_dim_padded
+        if not width:
+            return None
+        pad = self._info.prompt_state_pad if self._info.state_in_prompt else 0.0
+        padded = np.full(width, pad, np.float32)
+        padded[: len(own)] = own
+        return torch.from_numpy(padded)
+
+    def _prompt(self, observation: Observation, own: np.ndarray) -> tuple[list[int], bool]:
+        """Token ids of task and normalised state, and whether the task was shortened."""
+        layout = self._info.prompt_layout
+        task = clean_task(observation.instruction, layout)
+        if not task.strip():
+            raise OxygenError('the instruction is empty: say what the robot shall do')
         lacking = max(0, self._info.prompt_state_dim - len(own))
         bins = state_bins(np.append(own, np.full(lacking, self._info.prompt_state_pad)))
         return fit_prompt(

@@ -181,16 +181,53 @@ def test_faults_do_not_hide_one_another(run):
     assert verdicts['checkpoint'] == Verdict.OK
 
 
-@pytest.mark.parametrize('name', ['QwenDual', 'PI0', 'ACT'])
+@pytest.mark.parametrize('name', ['QwenDual', 'PI1', 'ACT'])
 def test_an_unknown_head_lists_those_that_are_known(run, config, name):
     folder = run()
     config(folder, 'framework.name', name)
-    known = ', '.join((*HEADS, 'PI05'))
+    known = ', '.join((*HEADS, 'PI05', 'Pi05', 'PI0', 'Pi0'))
     with pytest.raises(OxygenError, match=f"framework.name is '{name}', supported: {known}"):
         inspect_checkpoint(folder)
     config(folder, 'framework', {})
     with pytest.raises(OxygenError, match='framework.name is missing'):
         inspect_checkpoint(folder)
+
+
+def test_pi0_is_told_from_pi05_by_name_and_weights(run, config):
+    folder = run('PI0')
+    info, findings = Policy.preflight(folder, PolicyOptions())
+    assert (info.family, info.state_dim, info.action_dim, info.horizon) == ('pi0', 8, 7, 8)
+    assert info.max_prefix_tokens == 3 * 16 + 48
+    assert not [finding for finding in findings if finding.verdict is Verdict.MISFIT]
+    config(folder, 'framework.name', 'PI05')
+    with pytest.raises(OxygenError, match='time_mlp_in.weight is of pi0, supported: pi0.5'):
+        inspect_checkpoint(folder)
+    folder = Path(shutil.copytree(GOLDEN / 'starvla_pi05' / 'run', folder.parent / 'pi05'))
+    (folder / 'oxygen.json').write_text('{"architecture": {"vision_heads": 4}}')
+    config(folder, 'framework.name', 'Pi0')
+    with pytest.raises(OxygenError, match=r'name is PI0, but its weights have no state_proj'):
+        inspect_checkpoint(folder)
+
+
+def test_a_state_wider_than_the_network_of_pi0(tmp_path):
+    folder = write_random_checkpoint(tmp_path / 'run', head='PI0', state_dim=33)
+    with pytest.raises(OxygenError, match='33 values of the state, the network only 32'):
+        inspect_checkpoint(folder)
+
+
+@pytest.mark.parametrize('damage', ['missing', 'extra', 'shape'])
+def test_pi0_is_loaded_strictly(run, damage):
+    folder = run('PI0')
+    stored = load_file(folder / WEIGHTS)
+    name = 'action_head.gemma_expert.model.norm.weight'
+    stored |= {'shape': {name: torch.zeros(3)}, 'extra': {'action_head.more': torch.zeros(3)}}.get(
+        damage, {}
+    )
+    if damage == 'missing':
+        del stored[name]
+    save_file(stored, folder / WEIGHTS)
+    with pytest.raises(OxygenError, match=r'1 tensors differ: (.*norm.weight|more is unexpected)'):
+        Policy.from_checkpoint(folder)
 
 
 @pytest.mark.parametrize('case', ['QwenPI_v3', 'starvla_pi05'])

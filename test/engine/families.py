@@ -174,11 +174,25 @@ class StarvlaPi05(Pi05):
     executions: tuple = ('eager',)  # the others are those of Pi05
 
 
+@dataclass(frozen=True)
+class StarvlaPi0(Pi05):
+    """A random run with the PI0 head."""
+
+    executions: tuple = ('eager', 'fused', 'graphs')
+
+    @cached_property
+    def checkpoint(self):
+        return write_random_checkpoint(
+            Path(RUNS.name) / 'PI0', cameras=self.cameras, head='PI0', ends=False
+        )
+
+
 RUNS = TemporaryDirectory(prefix='starvla_runs_')
 FAMILIES = {
     'pi05': Pi05(),
     'xiaomi_robotics_0': XiaomiRobotics0(),
     'starvla_pi05': StarvlaPi05(),
+    'starvla_pi0': StarvlaPi0(),
     'starvla_qwenpi': StarVLA('QwenPI', 'qwen2_5_vl'),
     'starvla_qwenpi_v3': StarVLA('QwenPI_v3', squeezed=True, executions=('eager', 'graphs')),
     'starvla_qwengr00t': StarVLA('QwenGR00T'),

@@ -23,6 +23,8 @@ ORDER = {
     'engine.scheduler': 'engine.budget engine.kv_ledger engine.request types',
     'engine': 'engine models.base models.guidance models.kv types numpy torch',
     'models': 'models types numpy torch transformers',
+    'models.paligemma': 'models checkpoint.arch processing.pi05 torch transformers',
+    'models.pi0': 'models processing.pi05 torch transformers',
     'models.pi05': 'models checkpoint.arch processing.pi05 types numpy torch transformers',
     'models.pi05_sizes': 'models checkpoint.arch transformers',
     'models.family': 'models.base torch',
