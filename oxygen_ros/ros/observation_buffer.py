@@ -7,7 +7,7 @@ bag's). The same messages in the same order give the same observations.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ from oxygen_ros.ros.input_ages import InputState, behind_text, in_ns, is_fresh, 
 from oxygen_ros.ros.joints import JointMap
 from oxygen_ros.types import Observation
 
+_STATES = 64  # joint states that are remembered: those that came while images were on their way
 _ALIKE = 1.25  # periods that differ by no more than this are one rate
 _NEAR = 0.6  # of a period; half would drop and take images that are half a period apart in turn
 
@@ -51,7 +52,8 @@ class ObservationBuffer:
     An observation is whole when every required camera has a fresh image; or when a fresh camera
     gets its next image (a whole period has passed) and the others have one, fresh or not, within
     the tolerance. What is left over is dropped and counted, and the buffer goes on. Cameras of one
-    rate are paired with their nearest images, whichever came first when the node began.
+    rate are paired with their nearest images, whichever came first when the node began. Joint
+    positions are those of the newest image's stamp, whichever message was faster.
 
     judge_stamps: arrivals are on the clock of the stamps, so that a stamp says how old a message
     is; where they are not (a bag's record times) only arrivals count. A message without a stamp is
@@ -75,6 +77,7 @@ class ObservationBuffer:
         self._state_stamp_ns = 0
         self._state_arrival_ns: int | None = None
         self._state_count = 0
+        self._states: deque[tuple[int, np.ndarray]] = deque(maxlen=_STATES)  # stamp, positions
         self._waits = False  # an image was dropped for a nearer one: once, not again and again
         self._heard = ''  # the newest instruction
         self._default = contract.instruction.default
@@ -114,6 +117,10 @@ class ObservationBuffer:
             return
         self._state, self._state_stamp_ns, self._state_arrival_ns = vector, stamp_ns, arrival_ns
         self._state_count += 1
+        if stamp_ns == 0:
+            self._states.clear()  # nothing says of when it is: only the latest counts
+        else:
+            self._states.append((stamp_ns, vector))
 
     @property
     def _instruction(self) -> str:
@@ -252,10 +259,18 @@ class ObservationBuffer:
             entry.fresh = False
         return Observation(
             images={e.camera.slot: e.rgb for e in chosen if e.rgb is not None},
-            state=self._units.to_model(self._state),
+            state=self._units.to_model(self._state_at(newest, self._state)),
             instruction=self._instruction,
             stamp_ns=max(entry.stamp_ns for entry in chosen),
         )
+
+    def _state_at(self, stamp_ns: int, latest: np.ndarray) -> np.ndarray:
+        """Joint positions of the moment of the images: the last that are stamped no later.
+
+        The latest if there are none: without stamps, or on another clock.
+        """
+        fits = (vector for stamp, vector in reversed(self._states) if 0 < stamp <= stamp_ns)
+        return next(fits, latest)
 
     def _lacks(self, now_ns: int, oldest_ns: int) -> str:
         """The reason why complete images are not an observation yet, or ''.
@@ -312,3 +327,4 @@ class ObservationBuffer:
         for entry in self._slots.values():
             entry.last_ns = entry.arrival_ns = None
         self._state, self._state_arrival_ns, self._state_stamp_ns = None, None, 0
+        self._states.clear()

@@ -82,6 +82,28 @@ def test_pairs_are_the_nearest_whichever_camera_came_first(first):
     rig.check_books()
 
 
+def test_the_joint_state_is_that_of_the_images_whichever_message_was_faster():
+    """A state that is newer than the image, but came before it, is not the image's."""
+    rig = Rig('a', joint_state=False)
+    for stamp in (10, 20, 30):
+        rig.buffer.add_joint_state(np.full(7, stamp, np.float32), stamp * MS, 35 * MS)
+    rig.image('a', 25, arrival=36)
+    assert rig.got[-1].state.tolist() == [20.0] * 7
+    rig.image('a', 58, arrival=69)  # no later state came
+    assert rig.got[-1].state.tolist() == [30.0] * 7
+    rig.buffer.add_joint_state(np.full(7, 99, np.float32), 0, 70 * MS)  # without a stamp: news
+    rig.image('a', 80)
+    assert rig.got[-1].state.tolist() == [99.0] * 7
+
+
+def test_joint_states_on_another_clock_are_taken_as_they_come():
+    rig = Rig('a', joint_state=False)
+    for value, stamp in ((1, 900_000), (2, 900_010)):
+        rig.buffer.add_joint_state(np.full(7, value, np.float32), stamp * MS, 5 * MS)
+    rig.image('a', 10)
+    assert rig.got[-1].state.tolist() == [2.0] * 7
+
+
 def test_half_a_period_apart_never_waits_twice_in_a_row():
     """Stamps that shake around the middle cost at most every second image, never all."""
     rig = Rig()
