@@ -418,14 +418,16 @@ class Policy:
         self.info = dataclasses.replace(self.info, effective=effective)
 
     def _warm_up(self) -> None:
-        """Run every shape that compiled layers know apart, so that the first frame is not slower.
+        """Run a frame and an answer, so that the first real ones are not slower.
 
-        These are one camera and several; and one answer, with the first frame.
+        Compiled layers know one camera and several apart, so they see both.
         """
         state = np.zeros(self.info.state_dim, np.float32)
         tokens = min(3, self.options.max_new_tokens)
         requests = [LanguageRequest('warm-up', max_tokens=tokens)]
-        for count in sorted({1, len(self.info.cameras)}):
+        every = len(self.info.cameras)
+        compiled = self.engine.execution.layers == 'compiled'
+        for count in sorted({1, every} if compiled else {every}):
             images = {name: np.zeros((8, 8, 3), np.uint8) for name in self.info.cameras[:count]}
             for request in requests:
                 self.submit(request)

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from oxygen_ros.bench.qwen import MERGED, fill, prefix
 from oxygen_ros.bench.setting import Setting
-from oxygen_ros.checkpoint import load_into, random_qwen
+from oxygen_ros.checkpoint import random_qwen
 from oxygen_ros.checkpoint.random_starvla import SIZES, StarvlaWeights, tensor_shapes
 from oxygen_ros.checkpoint.starvla import FAMILY, HEADS, StarvlaLayout, naming
 from oxygen_ros.models.starvla import StarVLA
@@ -19,8 +20,6 @@ from oxygen_ros.types import OxygenError
 
 # Patches of a camera in height and width: what Qwen's resize makes of the squeezed picture.
 _GRIDS = {'tiny': (4, 4), 'small': (16, 16)}
-_MERGED = 4  # patches of one image token
-_OTHERS = 2  # vision tokens around an image
 _ACTIONS = 7  # of the robot, as its state
 
 
@@ -30,11 +29,7 @@ def build_model(setting: Setting, head: str = 'QwenPI_v3') -> StarVLA:
     device, dtype = torch.device(setting.device), DTYPES[setting.dtype]
     model = StarVLA(layout, device, dtype)
     weights = StarvlaWeights(0, dtype, spoken=range(model.spec.vocab_size), eos_id=0)
-    parameters = dict(model.named_parameters())
-    load_into(
-        parameters,
-        ((name, weights.tensor(name, tuple(p.shape))) for name, p in parameters.items()),
-    )
+    fill(model, weights)
     return model
 
 
@@ -51,7 +46,7 @@ def random_layout(setting: Setting, name: str) -> StarvlaLayout:
     sizes = {**SIZES[setting.size], **own}
     head = replace(HEADS[name], horizon=setting.horizon)
     rows, columns = _GRIDS[setting.size]
-    tokens = rows * columns // _MERGED
+    tokens = rows * columns // MERGED
     shapes: dict[str, Any] = tensor_shapes(vlm, name, sizes)
     width = shapes['action_model.future_tokens.weight'][1]
     return StarvlaLayout(
@@ -87,18 +82,13 @@ def random_layout(setting: Setting, name: str) -> StarvlaLayout:
 def make_inputs(model: StarVLA, setting: Setting, number: int) -> StarvlaInputs:
     """One frame's inputs, different for each number."""
     random = torch.Generator().manual_seed(number)
-    config, (rows, columns) = model.vlm.config, _GRIDS[setting.size]
-    tokens, cameras = rows * columns // _MERGED, setting.cameras
-    start, end = config.vision_start_token_id, config.vision_end_token_id
-    image = torch.tensor([start, *[config.image_token_id] * tokens, end])
-    words = torch.randint(256, (setting.prompt_tokens - _OTHERS * cameras,), generator=random)
-    values = 3 * 2 * 16 * 16
+    seen = prefix(model.vlm.config, _GRIDS[setting.size], setting, random)
     embedded = model.layout.head.state == 'embedded'
     return StarvlaInputs(
-        token_ids=torch.cat([image.repeat(cameras), words]),
+        token_ids=seen.token_ids,
         suffix_ids=torch.empty(0, dtype=torch.int64),
-        pixel_values=torch.rand(cameras * rows * columns, values, generator=random) * 2 - 1,
-        grid=torch.tensor([[1, rows, columns]] * cameras),
+        pixel_values=seen.pixel_values,
+        grid=seen.grid,
         state=torch.randn(1, _ACTIONS, generator=random) if embedded else None,
         truncated=False,
     )

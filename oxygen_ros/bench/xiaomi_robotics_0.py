@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from oxygen_ros.bench.qwen import MERGED, fill, prefix
 from oxygen_ros.bench.setting import Setting
-from oxygen_ros.checkpoint import load_into
 from oxygen_ros.checkpoint.random_xiaomi_robotics_0 import XiaomiWeights, random_layout
 from oxygen_ros.models.xiaomi_robotics_0 import XiaomiRobotics0
 from oxygen_ros.policy import DTYPES
@@ -13,9 +13,7 @@ from oxygen_ros.processing.xiaomi_robotics_0 import XiaomiInputs
 
 # Patches of a camera in height and width: 640 x 480, and 96 x 64 for the tiny one.
 _GRIDS = {'tiny': (4, 6), 'small': (30, 40), 'full': (30, 40)}
-_MERGED = 4  # patches of one image token
 _SUFFIX = 7  # tokens of the action branch's own words, with the makers' tokenizer
-_OTHERS = 2  # vision tokens around an image
 
 
 def build_model(setting: Setting) -> XiaomiRobotics0:
@@ -24,7 +22,7 @@ def build_model(setting: Setting) -> XiaomiRobotics0:
     layout = random_layout(
         setting.size,
         setting.cameras,
-        rows * columns // _MERGED,
+        rows * columns // MERGED,
         setting.prompt_tokens,
         setting.horizon,
     )
@@ -33,28 +31,19 @@ def build_model(setting: Setting) -> XiaomiRobotics0:
     model.set_action_mask(torch.ones(setting.horizon, layout.action_width))
     words = model.spec.vocab_size
     weights = XiaomiWeights(0, dtype, spoken=range(words), eos_id=0)
-    parameters = dict(model.named_parameters())
-    load_into(
-        parameters,
-        ((name, weights.tensor(name, tuple(p.shape))) for name, p in parameters.items()),
-    )
+    fill(model, weights)
     return model
 
 
 def make_inputs(model: XiaomiRobotics0, setting: Setting, number: int) -> XiaomiInputs:
     """One frame's inputs, different for each number."""
     random = torch.Generator().manual_seed(number)
-    config, (rows, columns) = model.vlm.config, _GRIDS[setting.size]
-    tokens, cameras = rows * columns // _MERGED, setting.cameras
-    start, end = config.vision_start_token_id, config.vision_end_token_id
-    image = torch.tensor([start, *[config.image_token_id] * tokens, end])
-    words = torch.randint(256, (setting.prompt_tokens - _OTHERS * cameras,), generator=random)
-    values = 3 * 2 * 16 * 16
+    seen = prefix(model.vlm.config, _GRIDS[setting.size], setting, random)
     return XiaomiInputs(
-        token_ids=torch.cat([image.repeat(cameras), words]),
+        token_ids=seen.token_ids,
         suffix_ids=torch.randint(256, (_SUFFIX,), generator=random),
-        pixel_values=torch.rand(cameras * rows * columns, values, generator=random) * 2 - 1,
-        grid=torch.tensor([[1, rows, columns]] * cameras),
+        pixel_values=seen.pixel_values,
+        grid=seen.grid,
         state=torch.randn(1, model.layout.state_width, generator=random),
         truncated=False,
     )

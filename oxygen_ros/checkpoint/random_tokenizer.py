@@ -59,16 +59,19 @@ def spoken_ids(vocab: dict[str, int]) -> list[int]:
     return [vocab[f'▁{word}'] for word in WORDS] + [vocab['.'], vocab[',']]
 
 
-def write_tokenizer(folder: Path, vocab: dict[str, int]) -> None:
-    """Write tokenizer.json and its configuration into a folder."""
+def write_tokenizer(folder: Path, vocab: dict[str, int], pieces: str = '▁?[A-Za-z]+') -> None:
+    """Write tokenizer.json and its configuration into a folder.
+
+    pieces: a regular expression of what is looked up whole; what is not known falls to characters,
+    then to bytes.
+    """
     tokenizer = Tokenizer(
         models.BPE(
             vocab, [], unk_token='<unk>', fuse_unk=True, byte_fallback=True, ignore_merges=True
         )
     )
     tokenizer.normalizer = normalizers.Replace(' ', '▁')
-    # Whole words are looked up; what is not a known word falls to characters, then to bytes.
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex('▁?[A-Za-z]+'), 'isolated')
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pieces), 'isolated')
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace('▁', ' '), decoders.ByteFallback(), decoders.Fuse()]
     )

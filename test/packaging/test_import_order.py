@@ -92,7 +92,7 @@ ORDER = {
     'tabletop.scores': 'tabletop.episode numpy',
     'tabletop.stage': 'tabletop.episode tabletop.language tabletop.render tabletop.world numpy',
     # Its model.
-    'tabletop.vocabulary': 'tabletop checkpoint.random_tokenizer tokenizers transformers',
+    'tabletop.vocabulary': 'tabletop checkpoint.random_tokenizer',
     'tabletop.checkpoint': 'tabletop checkpoint.arch checkpoint.weights numpy torch safetensors',
     'tabletop.batches': 'tabletop processing.pi05 numpy torch',
     'tabletop.network': 'tabletop models.pi05 models.pi05_expert torch transformers',
