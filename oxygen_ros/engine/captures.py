@@ -25,9 +25,6 @@ class Captures:
         """How many were captured."""
         return len(self._captured)
 
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._captured
-
     def add(self, key: Hashable, function: Callable[..., Tensors], example: Tensors) -> None:
         """Capture function(*inputs) for inputs shaped like the example's."""
         self._captured[key] = _Captured(function, example, self._device, self._pool)

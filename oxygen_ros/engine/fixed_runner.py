@@ -6,6 +6,8 @@ captured afterwards, whatever the prompts do. The plain runner stays the referen
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import torch
 
 from oxygen_ros.engine.captures import Captures, Tensors
@@ -13,7 +15,7 @@ from oxygen_ros.engine.kv_pool import KVPool
 from oxygen_ros.engine.request import FrameState
 from oxygen_ros.engine.runner import Runner, causal_mask
 from oxygen_ros.engine.sampler import Best
-from oxygen_ros.models.base import FixedShapes, Prefilled, VLAModel
+from oxygen_ros.models.base import FixedInputs, FixedShapes, Prefilled, VLAModel
 
 
 class FixedRunner(Runner):
@@ -32,8 +34,7 @@ class FixedRunner(Runner):
         if isinstance(self.model, FixedShapes):
             length = scalar + 1
             for inputs in self.model.fixed_shapes():
-                key = ('prefill', *(tuple(tensor.shape) for tensor in inputs))
-                self.captures.add(key, self._prefill_fixed, (*inputs, length, scalar))
+                self.captures.add(_key(inputs), self._prefill_fixed, (*inputs, length, scalar))
             spec = self.model.spec
             noise = torch.zeros(spec.horizon, spec.action_dim)
             self.captures.add('act', self._act_fixed, (noise, length, scalar))
@@ -49,9 +50,8 @@ class FixedRunner(Runner):
         inputs = self.model.fixed_inputs(frame.inputs)
         length = self.model.prefix_length(frame.inputs)
         self.pool.renew(row)
-        key = ('prefill', *(tuple(tensor.shape) for tensor in inputs))
         places = (torch.tensor([length]), torch.tensor([row]))
-        (hidden,) = self.captures.run(key, (*inputs, *places))
+        (hidden,) = self.captures.run(_key(inputs), (*inputs, *places))
         frame.prefilled = Prefilled(length, 0, hidden.clone())
         self.prefills += 1
         return frame.prefilled
@@ -94,6 +94,11 @@ class FixedRunner(Runner):
         hidden = self.model.extend(words, slots + offsets, mask, window)
         logits = self.model.logits(hidden[:, -1])
         return logits, *logits.max(dim=-1)
+
+
+def _key(inputs: FixedInputs) -> Hashable:
+    """Of a prefix: the shapes of its inputs."""
+    return 'prefill', *(tuple(tensor.shape) for tensor in inputs)
 
 
 def _widths(rows: int) -> list[int]:
