@@ -21,6 +21,9 @@ from oxygen_ros.types import Observation
 _STATES = 64  # joint states that are remembered: those that came while images were on their way
 _ALIKE = 1.25  # periods that differ by no more than this are one rate
 _NEAR = 0.6  # of a period; half would drop and take images that are half a period apart in turn
+# An optional camera's next image is waited for when its stamp should be near the frame's: from
+# this many periods of the frames before it is due until it is overdue by that many.
+_DUE, _OVERDUE = 0.25, 1.5
 
 
 @dataclass
@@ -54,6 +57,9 @@ class ObservationBuffer:
     the tolerance. What is left over is dropped and counted, and the buffer goes on. Cameras of one
     rate are paired with their nearest images, whichever came first when the node began. Joint
     positions are those of the newest image's stamp, whichever message was faster.
+
+    An optional camera that runs is waited for where its image of the same moment is due, whichever
+    message was faster; not longer than to the next image of a required one.
 
     judge_stamps: arrivals are on the clock of the stamps, so that a stamp says how old a message
     is; where they are not (a bag's record times) only arrivals count. A message without a stamp is
@@ -98,14 +104,18 @@ class ObservationBuffer:
             return None
         if entry.last_ns is not None and stamp_ns < entry.last_ns:
             self.jump()
+        whole = self._unawaited(entry, stamp_ns, arrival_ns)
         entry.gap_ns = 0 if entry.last_ns is None else stamp_ns - entry.last_ns
         replaced = entry.fresh
         entry.rgb, entry.stamp_ns, entry.arrival_ns = rgb, stamp_ns, arrival_ns
         entry.last_ns, entry.fresh = stamp_ns, True
         entry.count += 1
+        if whole:
+            return whole
         if not entry.camera.required:
             self.dropped['superseded'] += replaced
-            return None
+            waits = self._all_fresh() and not self._awaits(self._newest())  # for nothing any more
+            return self._emit(self._newest(), arrival_ns) if waits else None
         return self._complete(replaced, arrival_ns)
 
     def add_joint_state(self, vector: np.ndarray, stamp_ns: int, arrival_ns: int) -> None:
@@ -209,15 +219,41 @@ class ObservationBuffer:
         )
         return [*found, joints]
 
+    def _all_fresh(self) -> bool:
+        return all(entry.fresh for entry in self._required)
+
+    def _unawaited(self, entry: _Slot, stamp_ns: int, arrival_ns: int) -> Observation | None:
+        """What waits for an optional camera alone when a required one (entry) is a period ahead.
+
+        None as well where the new image is already the next frame, and waits for nothing.
+        """
+        if not entry.camera.required or not self._all_fresh():
+            return None
+        is_next_frame = len(self._required) == 1 and not self._awaits(stamp_ns)
+        return None if is_next_frame else self._emit(self._newest(), arrival_ns)
+
+    def _newest(self) -> int:
+        return max(entry.stamp_ns for entry in self._required)
+
+    def _awaits(self, newest: int) -> bool:
+        """Whether an image of an optional camera that runs is due about this stamp."""
+        period = min(entry.gap_ns for entry in self._required)
+        optional = (e for e in self._slots.values() if not e.camera.required)
+        return any(
+            -_DUE * period <= newest - (e.last_ns + e.gap_ns) <= _OVERDUE * period
+            for e in optional
+            if e.last_ns is not None and e.gap_ns > 0
+        )
+
     def _complete(self, replaced: bool, arrival_ns: int) -> Observation | None:
         """Apply the rule after a required camera's image came; replaced: over a fresh one."""
-        all_fresh = all(entry.fresh for entry in self._required)
+        all_fresh = self._all_fresh()
         if not (all_fresh or replaced):
             return None
         if any(entry.rgb is None for entry in self._required):
             self.dropped['superseded'] += replaced
             return None
-        newest = max(entry.stamp_ns for entry in self._required)
+        newest = self._newest()
         late = [e for e in self._required if newest - e.stamp_ns > self._tolerance_ns]
         if not late:
             self.dropped['superseded'] += replaced
@@ -225,6 +261,8 @@ class ObservationBuffer:
             self._waits = far is not None
             if far is not None:
                 self._drop([far], 'superseded')
+                return None
+            if all_fresh and self._awaits(newest):
                 return None
             return self._emit(newest, arrival_ns)
         self.dropped['out_of_tolerance'] += replaced

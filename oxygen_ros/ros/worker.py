@@ -62,7 +62,7 @@ class Snapshot:
     """What the worker is doing. state: loading, warming_up, ready, failed or stopped."""
 
     state: str = 'loading'
-    detail: str = ''
+    detail: str = 'about to read the weights'
     stats: EngineStats = field(default_factory=EngineStats)
 
 

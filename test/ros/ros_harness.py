@@ -95,6 +95,24 @@ def poll(predicate, timeout, what):
         time.sleep(0.01)
 
 
+class Heard(list):
+    """Messages of one topic. What was published before clear() does not count, however late.
+
+    On a busy machine a message comes seconds after another topic's that was sent after it.
+    """
+
+    since_ns = 0
+
+    def hear(self, message, info):
+        """Callback of the subscription."""
+        if info['source_timestamp'] > self.since_ns:
+            self.append(message)
+
+    def clear(self):
+        self.since_ns = time.time_ns()
+        super().clear()
+
+
 class Peer:
     """Robot and user: publishes cameras, joints, requests; keeps all that comes back."""
 
@@ -134,8 +152,8 @@ class Peer:
     def hear(self, topic, kind, profile):
         """Keep the messages of a topic, and subscribe only once."""
         if topic not in self.heard:
-            self.heard[topic] = []
-            self.node.create_subscription(kind, topic, self.heard[topic].append, profile)
+            self.heard[topic] = Heard()
+            self.node.create_subscription(kind, topic, self.heard[topic].hear, profile)
         return self.heard[topic]
 
     def call(self, kind, name, request, timeout=20):

@@ -202,6 +202,61 @@ def test_optional_camera_rides_along_when_near():
     rig.check_books()
 
 
+def beside(rig, frames, optional, required='ab'):
+    """Frames of one moment each 33 ms, the optional camera's message last; what they hold."""
+    found = {}
+    for k in frames:
+        for slot in required + ('o' if optional(k) else ''):
+            if seen := rig.image(slot, 33 * k, arrival=33 * k + 5):
+                found[k] = seen
+    rig.check_books()
+    return found
+
+
+@pytest.mark.parametrize('required', ['a', 'ab'])
+def test_an_optional_camera_that_runs_is_of_the_same_moment_whichever_message_was_faster(required):
+    rig = Rig(required + 'o')
+    beside(rig, range(1, 3), lambda k: True, required)  # its rhythm is not known yet
+    found = beside(rig, range(3, 20), lambda k: True, required)
+    assert found == {k: dict.fromkeys([*required, 'o'], 33.0 * k) for k in range(3, 20)}
+
+
+def moments(rig):
+    """The stamps of the required cameras of each observation, in periods."""
+    return [
+        {float(image[0, 0, 0]) / 33 for slot, image in seen.images.items() if slot != 'o'}
+        for seen in rig.got
+    ]
+
+
+@pytest.mark.parametrize(('required', 'lost'), [('ab', []), ('a', [6])])
+def test_an_optional_camera_that_dies_delays_two_frames_by_one_image_at_most(required, lost):
+    """A single camera's second one is lost: its next image is there and waits for nothing."""
+    rig = Rig(required + 'o')
+    beside(rig, range(1, 5), lambda k: True, required)
+    found = beside(rig, range(5, 12), lambda k: False, required)
+    assert found[6]['a'] == 33 * 5 and all(found[k]['a'] == 33 * k for k in range(7, 12))
+    assert moments(rig) == [{k} for k in range(1, 12) if k not in lost]
+    assert rig.dropped == {'superseded': 1 + len(lost)}  # one when its rhythm was not known yet
+
+
+def test_a_lost_image_of_an_optional_camera_delays_one_frame_by_one_image():
+    rig = Rig('abo')
+    beside(rig, range(1, 5), lambda k: True)
+    found = beside(rig, range(5, 9), lambda k: k != 5)
+    assert found[6]['a'] == 33 * 6
+    assert moments(rig) == [{k} for k in range(1, 9)]
+
+
+def test_an_optional_camera_of_half_the_rate_is_waited_for_at_every_second_frame():
+    rig = Rig('abo')
+    beside(rig, range(1, 8), lambda k: k % 2)
+    found = beside(rig, range(8, 20), lambda k: k % 2)
+    for k, seen in found.items():
+        assert seen == {'a': 33 * k, 'b': 33 * k, 'o': 33 * (k - (k + 1) % 2)}
+    assert len(found) == 12
+
+
 def test_the_newest_stamp_names_the_observation_even_of_an_optional_camera():
     rig = Rig('ao')
     rig.image('o', 15)

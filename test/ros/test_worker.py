@@ -55,6 +55,11 @@ def told():
     return Told()
 
 
+def test_a_worker_says_what_it_does_from_the_beginning(told):
+    snapshot = make_worker(None, told).snapshot
+    assert snapshot.state == 'loading' and snapshot.detail
+
+
 @pytest.fixture
 def worker(tiny_checkpoint, told):
     worker = make_worker(
