@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from dataclasses import dataclass
 
@@ -50,16 +49,20 @@ class Setting:
         return self.budget if isinstance(self.budget, int) else 1
 
 
-def build_model(setting: Setting) -> Pi05:
-    """The network with random weights that never ends an answer by itself."""
+def network(setting: Setting) -> Pi05:
+    """The network without weights; on the device 'meta' it takes no memory."""
     if setting.size not in SIZES:
         raise OxygenError(f'size is {setting.size!r}, allowed: {", ".join(SIZES)}')
     arch = Pi05Arch(**SIZES[setting.size], horizon=setting.horizon)
-    device, dtype = torch.device(setting.device), DTYPES[setting.dtype]
-    _check_fits(arch, dtype)
     options = Pi05Options(max_cameras=setting.cameras, max_prompt_tokens=setting.prompt_tokens)
-    model = Pi05(arch, options, device, dtype)
+    return Pi05(arch, options, torch.device(setting.device), DTYPES[setting.dtype])
+
+
+def build_model(setting: Setting) -> Pi05:
+    """The network with random weights that never ends an answer by itself."""
+    model = network(setting)
     model.tie_head()
+    arch, dtype = model.arch, DTYPES[setting.dtype]
     weights = RandomWeights(0, dtype, spoken=range(4, arch.vocab_size), eos_id=1)
     shapes = tensor_shapes(arch)
     load_into(
@@ -98,15 +101,3 @@ def make_inputs(model: Pi05, setting: Setting, number: int) -> Pi05Inputs:
     pixels = torch.rand(setting.cameras, 3, side, side, generator=random) * 2 - 1
     words = torch.randint(4, arch.vocab_size, (setting.prompt_tokens,), generator=random)
     return Pi05Inputs(pixels, words, False)
-
-
-def _check_fits(arch: Pi05Arch, dtype: torch.dtype) -> None:
-    """Refuse a model that is larger than the machine's memory, before it is built."""
-    needed = sum(torch.Size(shape).numel() for shape in tensor_shapes(arch).values())
-    needed *= dtype.itemsize
-    there = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
-    if needed > 0.8 * there:
-        raise OxygenError(
-            f'the model needs {needed / 2**30:.1f} GiB, the machine has {there / 2**30:.1f} GiB: '
-            'choose a smaller size or dtype'
-        )

@@ -23,13 +23,17 @@ _GRIDS = {'tiny': (4, 4), 'small': (16, 16)}
 _ACTIONS = 7  # of the robot, as its state
 
 
+def network(setting: Setting, head: str = 'QwenPI_v3') -> StarVLA:
+    """The network without weights; on the device 'meta' it takes no memory."""
+    layout = random_layout(setting, head)
+    return StarVLA(layout, torch.device(setting.device), DTYPES[setting.dtype])
+
+
 def build_model(setting: Setting, head: str = 'QwenPI_v3') -> StarVLA:
     """The network with random weights that never ends an answer by itself."""
-    layout = random_layout(setting, head)
-    device, dtype = torch.device(setting.device), DTYPES[setting.dtype]
-    model = StarVLA(layout, device, dtype)
-    weights = StarvlaWeights(0, dtype, spoken=range(model.spec.vocab_size), eos_id=0)
-    fill(model, weights)
+    model = network(setting, head)
+    words = range(model.spec.vocab_size)
+    fill(model, StarvlaWeights(0, DTYPES[setting.dtype], spoken=words, eos_id=0))
     return model
 
 

@@ -16,8 +16,8 @@ _GRIDS = {'tiny': (4, 6), 'small': (30, 40), 'full': (30, 40)}
 _SUFFIX = 7  # tokens of the action branch's own words, with the makers' tokenizer
 
 
-def build_model(setting: Setting) -> XiaomiRobotics0:
-    """The network with random weights that never ends an answer by itself."""
+def network(setting: Setting) -> XiaomiRobotics0:
+    """The network without weights; on the device 'meta' it takes no memory."""
     rows, columns = _GRIDS[setting.size]
     layout = random_layout(
         setting.size,
@@ -27,11 +27,15 @@ def build_model(setting: Setting) -> XiaomiRobotics0:
         setting.horizon,
     )
     device, dtype = torch.device(setting.device), DTYPES[setting.dtype]
-    model = XiaomiRobotics0(layout, frozenset(), device, dtype)
-    model.set_action_mask(torch.ones(setting.horizon, layout.action_width))
-    words = model.spec.vocab_size
-    weights = XiaomiWeights(0, dtype, spoken=range(words), eos_id=0)
-    fill(model, weights)
+    return XiaomiRobotics0(layout, frozenset(), device, dtype)
+
+
+def build_model(setting: Setting) -> XiaomiRobotics0:
+    """The network with random weights that never ends an answer by itself."""
+    model = network(setting)
+    model.set_action_mask(torch.ones(setting.horizon, model.layout.action_width))
+    words = range(model.spec.vocab_size)
+    fill(model, XiaomiWeights(0, DTYPES[setting.dtype], spoken=words, eos_id=0))
     return model
 
 

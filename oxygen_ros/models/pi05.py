@@ -22,6 +22,7 @@ from oxygen_ros.models.pi05_layers import Layers, Rope
 from oxygen_ros.models.pi05_sizes import Pi05Options
 from oxygen_ros.processing.pi05 import Pi05Inputs
 
+DENOISE_STEPS = 10
 _PROMPT_STEP = 32  # fixed shapes pad a prompt by less than this
 
 

@@ -22,7 +22,7 @@ from oxygen_ros.checkpoint.inspection import READERS, Reader
 from oxygen_ros.models import starvla, xiaomi_robotics_0
 from oxygen_ros.models.family import Family, Footprint, Parts, Progress
 from oxygen_ros.models.pi0 import Pi0
-from oxygen_ros.models.pi05 import Pi05
+from oxygen_ros.models.pi05 import DENOISE_STEPS, Pi05
 from oxygen_ros.models.pi05_sizes import Pi05Options, model_spec, work_bytes
 from oxygen_ros.processing.pi05 import Pi05Processor
 from oxygen_ros.processing.tokenizer import Tokenizer
@@ -73,9 +73,6 @@ def describe(info: Layout) -> PolicyInfo:
     )
 
 
-_PI05_STEPS = 10
-
-
 def _load_pi05(
     info: Pi05Info, device: torch.device, dtype: torch.dtype, progress: Progress
 ) -> Family:
@@ -98,7 +95,7 @@ def _load_pi05(
         'relative_actions': str(sum(info.relative_actions)),
         'tied_head': str(model.tie_if_equal()),
     }
-    return Family(model, processor, _PI05_STEPS, notes)
+    return Family(model, processor, DENOISE_STEPS, notes)
 
 
 def _pi05_options(info: Pi05Layout) -> Pi05Options:

@@ -25,7 +25,7 @@ from oxygen_ros.processing.qwen import QwenTokenizer
 from oxygen_ros.processing.xiaomi_robotics_0 import ACTION_SUFFIX, XiaomiInputs, XiaomiProcessor
 from oxygen_ros.types import OxygenError
 
-_STEPS = 5
+DENOISE_STEPS = 5
 _OWN = 2  # sink and state, before the actions
 # Most tokens of the action branch's own words: a byte-level tokenizer needs no more than bytes.
 _WORDS = len(ACTION_SUFFIX.encode())
@@ -203,7 +203,7 @@ def _load(
         'state_normalization': 'identity',
         'tied_head': 'True',
     }
-    return Family(model, processor, _STEPS, notes)
+    return Family(model, processor, DENOISE_STEPS, notes)
 
 
 def _footprint(layout: XiaomiLayout, rows: int, value_bytes: int) -> Footprint:

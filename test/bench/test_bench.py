@@ -1,6 +1,7 @@
 """The benchmark runs whole on a tiny model, and its numbers hang together."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 
 from oxygen_ros.bench.__main__ import main
 from oxygen_ros.bench.arrivals import request_times
+from oxygen_ros.bench.families import FAMILIES
 from oxygen_ros.bench.roofline import CHIPS, roofline_ms
 from oxygen_ros.bench.setting import Setting
 from oxygen_ros.checkpoint import Pi05Arch
@@ -109,3 +111,15 @@ def test_roofline_of_the_real_model_on_known_chips():
     small = roofline_ms(CHIPS['RTX 4090'], arch, setting, 2)
     assert small['prefill'] == pytest.approx(4.0 + 24.1, rel=0.1)
     assert small['decode_1'] == pytest.approx(5.04, rel=0.05)
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+def test_a_model_larger_than_the_machine_is_refused_before_it_is_built(
+    family, monkeypatch, capsys
+):
+    sysconf = os.sysconf
+    monkeypatch.setattr(os, 'sysconf', lambda n: 256 if n == 'SC_PHYS_PAGES' else sysconf(n))
+    monkeypatch.setattr(FAMILIES[family], 'build_model', None)
+    assert main(['--preset', 'tiny', '--family', family]) == 2
+    said = capsys.readouterr().err
+    assert 'the machine has 0.0 GiB: choose a smaller size or dtype' in said
