@@ -77,3 +77,14 @@ def test_a_bad_flag_or_file_is_named():
         start(module, autostart='perhaps')
     with pytest.raises(FileNotFoundError, match='/no/such'):
         start(module, params_file='/no/such.yaml')
+
+
+@pytest.mark.parametrize(
+    ('given', 'module'),
+    [({}, 'oxygen_ros.tabletop.robot'), ({'recording': '/a/bag'}, 'oxygen_ros.demo.player')],
+)
+def test_the_demo_is_of_the_simulated_robot_or_of_a_recording(given, module):
+    started = start(load('demo.launch.py'), **given)
+    source = next(a for a in started if type(a) is launch.actions.ExecuteProcess)
+    command = [''.join(part.text for part in word) for word in source.cmd]
+    assert command[1:] == ['-m', module, *given.values()]
