@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import rclpy
 import yaml
+from diagnostic_msgs.msg import DiagnosticArray
 from PIL import Image as Picture
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from sensor_msgs.msg import CompressedImage, Image, JointState
@@ -21,6 +22,7 @@ from std_msgs.msg import String
 
 from oxygen_ros import msg
 from oxygen_ros.ros import domain, qos
+from oxygen_ros.ros.contract import contract_path
 from oxygen_ros.ros.messages import time_msg
 
 JOINTS = [
@@ -35,6 +37,15 @@ JOINTS = [
 BASE, WRIST = '/cameras/base/image_raw', '/cameras/wrist/image_raw/compressed'
 TASKS = ('conversation', 'memory', 'subtask')
 WIDTH, HEIGHT = 64, 48
+
+
+def patient_contract(folder):
+    """The contract 'demo', for which joint positions and images are not old for a minute."""
+    tree = yaml.safe_load(contract_path('demo').read_text())
+    tree['timing'] |= {'image_max_age_ms': 60_000, 'state_max_age_ms': 60_000}
+    file = folder / 'patient.yaml'
+    file.write_text(yaml.safe_dump(tree))
+    return str(file)
 
 
 class NodeProcess:
@@ -73,7 +84,7 @@ class NodeProcess:
     def wait_for_log(self, text, timeout=60):
         poll(lambda: text in self.log, timeout, lambda: f'{text!r} in the log:\n{self.log}')
 
-    def stop(self, number=signal.SIGINT, timeout=5):
+    def stop(self, number=signal.SIGINT, timeout=30):
         """Exit status after the signal; raises TimeoutExpired after timeout."""
         self.process.send_signal(number)
         return self.process.wait(timeout)
@@ -156,7 +167,7 @@ class Peer:
             self.node.create_subscription(kind, topic, self.heard[topic].hear, profile)
         return self.heard[topic]
 
-    def call(self, kind, name, request, timeout=20):
+    def call(self, kind, name, request, timeout=60):
         """The answer of a service of the node."""
         client = self.node.create_client(kind, name)
         try:
@@ -180,6 +191,21 @@ class Peer:
         self.base.publish(image(stamp_ns, shade))
         self.wrist.publish(jpeg(stamp_ns, shade))
         return stamp_ns
+
+    def joints_first(self, send):
+        """Call send() and wait until the node has its joint state: topics have no common order."""
+        health = self.hear('/diagnostics', DiagnosticArray, qos.DIAGNOSTICS)
+
+        def heard():
+            entries = {entry.name.split(': ')[1]: entry for entry in health[-1].status}
+            numbers = {p.key: p.value for p in entries['joint state'].values}
+            return int(numbers['messages'])
+
+        poll(lambda: health and any('joint state' in e.name for e in health[-1].status), 60,
+             lambda: 'diagnostics')  # fmt: skip
+        before = heard()
+        send()
+        poll(lambda: heard() > before, 60, lambda: f'the joint state, {health[-1].status}')
 
     def frames_until(self, predicate, timeout=60, what='a condition'):
         """Send a frame, wait for its chunk and for some words, until the predicate is true.

@@ -32,7 +32,7 @@ def values(entry):
     return {pair.key: pair.value for pair in entry.values}
 
 
-def wait_for(parts, part, level, while_sending, timeout=30):
+def wait_for(parts, part, level, while_sending, timeout=60):
     """Send until an entry has this level, and return the entry."""
 
     def attempt():
@@ -96,7 +96,7 @@ def test_what_is_dropped_is_named_while_it_is_new(peer, parts):
         entry = parts().get('drops') if parts() else None
         return entry is not None and 'bad_encoding' in entry.message and entry
 
-    entry = poll(named, 30, lambda: f'bad_encoding, {parts()}')
+    entry = poll(named, 60, lambda: f'bad_encoding, {parts()}')
     assert entry.level == WARN
     assert int(values(entry)['bad_encoding']) >= 1
     wait_for(parts, 'drops', OK, peer.frame)
@@ -115,7 +115,7 @@ def test_rates_rows_kv_and_budget_are_shown_while_words_come(peer, parts):
         time.sleep(0.05)
         return parts() and int(values(parts()['engine'])['rows']) and values(parts()['engine'])
 
-    engine = poll(shown, 30, lambda: f'a row, {parts().get("engine")}')
+    engine = poll(shown, 60, lambda: f'a row, {parts().get("engine")}')
     assert int(engine['kv_bytes']) > 0
     assert 0 < float(engine['kv_percent']) <= 100
     assert engine['budget'] == '5'
@@ -147,7 +147,7 @@ def test_why_words_are_late_is_shown_with_how_long_they_waited_for_it(peer, part
     assert 'no row free' in shown['waits_for'] and int(shown['requests']) > 4
     assert float(waits('budget used up')['waited_s budget used up']) > 0
     peer.cancel.publish(String(data=''))
-    poll(lambda: parts()['language'].message == 'nothing asked', 30, lambda: parts()['language'])
+    poll(lambda: parts()['language'].message == 'nothing asked', 60, lambda: parts()['language'])
     assert parts()['language'].level == OK
 
 
@@ -158,7 +158,7 @@ def test_an_emergency_stop_is_an_error_of_the_action_stream(peer, parts):
             time.sleep(0.05)
             return parts() and values(parts()['action stream'])['state'] == 'streaming'
 
-        poll(streaming, 30, lambda: f'actions, {parts().get("action stream")}')
+        poll(streaming, 60, lambda: f'actions, {parts().get("action stream")}')
 
     wait_for_streaming()
     assert peer.call(Trigger, 'oxygen/stop', Trigger.Request()).success

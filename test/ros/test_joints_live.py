@@ -63,7 +63,7 @@ def test_c37_state_chunk_and_stream_are_in_robot_units(tmp_path, tiny_checkpoint
             return client.chunks()
 
         chunk = poll(answered, 60, lambda: f'a chunk, {client.status()}')[-1]
-        steps = poll(lambda: client.heard[f'{NAME}/action'], 20, lambda: 'an action')
+        steps = poll(lambda: client.heard[f'{NAME}/action'], 60, lambda: 'an action')
         assert node.stop() == 0, node.log
     finally:
         node.kill()

@@ -104,10 +104,10 @@ def test_c15_cameras_of_three_rhythms_and_a_clock_10_s_ahead_never_end_it_silent
         robot.ahead_ns = 10_000_000_000
         robot.wait_for_detail('behind right_wrist_0_rgb (sync_tolerance_ms 50)')
         robot.wait_for_detail('s ahead of the clock of the node')  # looked at once a second
-        poll(lambda: robot.steps()[-1].hold, 20, lambda: 'the hold')
+        poll(lambda: robot.steps()[-1].hold, 60, lambda: 'the hold')
         statuses.clear()
         robot.chunks().clear()
-        poll(lambda: len(statuses) > 20, 30, lambda: 'statuses')
+        poll(lambda: len(statuses) > 20, 60, lambda: 'statuses')
         assert not robot.chunks() and not silent(statuses)
         for status in list(statuses):
             assert status.state == 'waiting'
@@ -117,7 +117,7 @@ def test_c15_cameras_of_three_rhythms_and_a_clock_10_s_ahead_never_end_it_silent
 
         robot.ahead_ns = 0
         robot.wait_for_motion()
-        poll(lambda: robot.status().detail == '', 20, lambda: f'no complaint, {robot.status()}')
+        poll(lambda: robot.status().detail == '', 60, lambda: f'no complaint, {robot.status()}')
     finally:
         robot.close()
 
@@ -160,17 +160,23 @@ def test_c18_big_pictures_are_dropped_when_they_are_too_many_and_never_queued(
     begun = [stamp(chunk.inference_begin) for chunk in chunks]
     ages = [at - stamp(chunk.header.stamp) for at, chunk in zip(begun, chunks, strict=True)]
     frame_ns = statistics.median(b - a for a, b in itertools.pairwise(begun))
-    fresh = sum(age <= 1e9 / CAMERA_HZ + frame_ns for age in ages)
-    assert fresh >= 0.9 * len(ages)  # a queue would make each older than the one before
-    # Every picture that was heard is accounted for, and most of the frames were dropped.
-    parts = {entry.name.split(': ')[1]: entry for entry in health[-1].status}
-    values = {name: {p.key: p.value for p in parts[name].values} for name in parts}
-    heard = sum(int(v['messages']) for name, v in values.items() if name.startswith('camera'))
-    drops = {reason: int(count) for reason, count in values['drops'].items()}
-    of_images = [count for what, count in drops.items() if not what.startswith(('chunk', 'frame'))]
-    assert heard == sum(of_images)
-    replaced, used = drops['frame_replaced'], drops['images used']
-    frames = int(values['engine']['frames'])
-    assert used // 3 - 2 <= replaced + frames <= used // 3  # one waits, one is being taken
-    assert replaced > frames
+    # A queue would make each older than the one before: by more than half of the time of a frame.
+    third = len(ages) // 3
+    older_ns = statistics.median(ages[-third:]) - statistics.median(ages[:third])
+    assert older_ns < third * frame_ns / 2
+
+    def accounted():
+        """Every picture that was heard, and most of the frames were dropped."""
+        parts = {entry.name.split(': ')[1]: entry for entry in health[-1].status}
+        values = {name: {p.key: p.value for p in parts[name].values} for name in parts}
+        heard = sum(int(v['messages']) for name, v in values.items() if name.startswith('camera'))
+        drops = {reason: int(count) for reason, count in values['drops'].items()}
+        others = ('chunk', 'frame')
+        of_images = [count for what, count in drops.items() if not what.startswith(others)]
+        replaced, used = drops['frame_replaced'], drops['images used']
+        frames = int(values['engine']['frames'])
+        waiting = used // 3 - replaced - frames  # one waits, one is being taken
+        return heard == sum(of_images) and 0 <= waiting <= 2 and replaced > frames
+
+    poll(accounted, 60, lambda: f'books that agree, {health[-1].status}')
     assert node.stop() == 0, node.log

@@ -86,7 +86,7 @@ def test_nothing_is_left_behind_by_a_cycle(node, client):
     before, memory = resources(node, client)
     for _ in range(CYCLES):
         cycle(client)
-    poll(lambda: resources(node, client)[0] == before, 10, lambda: f'{before} of '
+    poll(lambda: resources(node, client)[0] == before, 60, lambda: f'{before} of '
          f'{resources(node, client)}')  # fmt: skip
     assert resources(node, client)[1] < 1.1 * memory
     assert node.stop() == 0, node.log
@@ -110,7 +110,7 @@ def longest_answer(peer, until):
         begin = time.monotonic()
         future = (get.call_async(GetParameters.Request(names=['mode'])) if number % 2
                   else state.call_async(GetState.Request()))  # fmt: skip
-        poll(future.done, 30, lambda: 'an answer')
+        poll(future.done, 60, lambda: 'an answer')
         longest = max(longest, time.monotonic() - begin)
         if until():
             return longest, states

@@ -149,7 +149,7 @@ def test_an_instruction_is_heard_from_latched_and_from_volatile_publishers(
     client.instruction.publish(String(data='said before the node was there'))
     start(checkpoint=str(tiny_checkpoint), robot='demo', autostart=True)
     client.wait_for_state('waiting')
-    poll(lambda: 'instruction' not in client.status().detail, 10, lambda: 'the latched one')
+    poll(lambda: 'instruction' not in client.status().detail, 60, lambda: 'the latched one')
     client.node.destroy_publisher(client.instruction)
     for label in ('deactivate', 'cleanup', 'configure'):
         assert transition(client, label)
@@ -160,7 +160,7 @@ def test_an_instruction_is_heard_from_latched_and_from_volatile_publishers(
         volatile.publish(String(data='said now and then'))
         return 'instruction' not in client.status().detail
 
-    poll(heard, 10, lambda: f'the volatile one, {client.status()}')
+    poll(heard, 60, lambda: f'the volatile one, {client.status()}')
 
 
 @pytest.mark.parametrize(
@@ -202,8 +202,8 @@ def test_c60_live_parameters_take_effect_and_are_read_back(start, client, tiny_c
     client.wait_for_state('waiting')
     assert 'instruction on' in client.status().detail
     assert all(set_parameter(client, name, value).successful for name, value in LIVE.items())
-    poll(lambda: 'instruction on' not in client.status().detail, 10, lambda: 'the instruction')
-    poll(lambda: 'unlimited' in effective(client).get('budget', ''), 10, lambda: 'the budget')
+    poll(lambda: 'instruction on' not in client.status().detail, 60, lambda: 'the instruction')
+    poll(lambda: 'unlimited' in effective(client).get('budget', ''), 60, lambda: 'the budget')
     shown = json.loads(contracts[-1].data)
     assert {name: shown['parameters'][name] for name in LIVE} == LIVE
     assert shown['model']['effective']['budget'] == client.status().budget == 'unlimited'
@@ -277,14 +277,14 @@ def test_c60_every_option_is_read_back_as_it_really_is(start, client, tiny_check
     assert set_parameter(client, 'budget', 2).successful
     poll(
         lambda: parameters(client, ['effective.budget'])['effective.budget'] == '2',
-        10,
+        60,
         lambda: 'the new budget',
     )
     for label in ('deactivate', 'cleanup'):
         assert transition(client, label)
     assert parameter_names(client, 'effective') == []
     assert set_parameter(client, 'mode', 'isolated').successful
-    poll(lambda: client.status().mode == 'isolated', 10, lambda: 'the mode that will be')
+    poll(lambda: client.status().mode == 'isolated', 60, lambda: 'the mode that will be')
     assert node.stop() == 0, node.log
 
 

@@ -60,7 +60,7 @@ def test_c23_everything_follows_the_clock_back_from_100_s_to_10_s(sim):
     node, peer, clock = sim
     peer.wait_for_detail('nothing on /clock yet')
     clock.jump_to_ns = 100 * SECOND
-    poll(lambda: peer.status().header.stamp.sec >= 100, 10, lambda: 'the clock')
+    poll(lambda: peer.status().header.stamp.sec >= 100, 60, lambda: 'the clock')
     asked = peer.ask_long()
     steps = peer.heard[f'{NAME}/action']
     peer.frames_until(
@@ -74,9 +74,9 @@ def test_c23_everything_follows_the_clock_back_from_100_s_to_10_s(sim):
     assert 100 <= peer.status().header.stamp.sec < 200
 
     clock.jump_to_ns = 10 * SECOND
-    poll(lambda: len(peer.ends(asked)) == 4, 30, lambda: f'the end of the old ones, {node.log}')
+    poll(lambda: len(peer.ends(asked)) == 4, 60, lambda: f'the end of the old ones, {node.log}')
     assert 'cancelled' in peer.ends(asked)
-    poll(lambda: clock.now_ns < 100 * SECOND, 5, lambda: 'the jump')
+    poll(lambda: peer.status().header.stamp.sec < 100, 60, lambda: 'the jump')
     for heard in (peer.chunks(), steps):
         heard.clear()
     peer.frames_until(lambda: len(peer.chunks()) > 3 and len(steps) > 10, what='the new time')

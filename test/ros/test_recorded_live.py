@@ -23,8 +23,8 @@ def recorded(tmp_path_factory, tiny_checkpoint, peer):
     """The bag, the node's parameter file and what the recorder said."""
     folder = tmp_path_factory.mktemp('recorded')
     node = rig.NodeProcess(
-        folder, checkpoint=str(tiny_checkpoint), robot='demo', autostart=True, seed=5,
-        status_period_s=0.1, denoise_steps=2,
+        folder, checkpoint=str(tiny_checkpoint), robot=rig.patient_contract(folder),
+        autostart=True, seed=5, status_period_s=0.1, denoise_steps=2,
     )  # fmt: skip
     bag = folder / 'bag'
     try:
@@ -57,20 +57,25 @@ def is_recorded(node):
 def work(peer):
     """Some frames and a request, as a robot sends them; joints well before the images."""
     peer.instruction.publish(String(data='stack the cups'))
-    rig.poll(lambda: 'instruction' not in peer.status().detail, 20, lambda: 'the instruction')
-    time.sleep(0.5)  # for publishers and the recorder to have matched
+    rig.poll(lambda: 'instruction' not in peer.status().detail, 60, lambda: 'the instruction')
+    senders = (peer.joints, peer.base, peer.wrist, peer.request)
+    rig.poll(
+        lambda: all(sender.get_subscription_count() == 2 for sender in senders),
+        60,
+        lambda: 'node and recorder',
+    )
+    time.sleep(0.5)  # for the other ends to have matched as well
     for k in range(6):
         if k == 2:
             peer.request.publish(msg.LanguageRequest(id='q', prompt='what now?', max_tokens=5))
-            rig.poll(lambda: peer.status().queued, 20, lambda: 'the request to be queued')
+            rig.poll(lambda: peer.status().queued, 60, lambda: 'the request to be queued')
         stamp_ns = peer.now_ns()
-        peer.joints.publish(rig.joint_state(stamp_ns))
-        time.sleep(0.1)
+        peer.joints_first(lambda s=stamp_ns: peer.joints.publish(rig.joint_state(s)))
         peer.base.publish(rig.image(stamp_ns, 40 + 20 * k))
         peer.wrist.publish(rig.jpeg(stamp_ns, 200 - 20 * k))
-        rig.poll(lambda s=stamp_ns: peer.answered(s), 20, lambda k=k: f'frame {k}')
-    rig.poll(lambda: peer.ended('q'), 20, lambda: 'the answer')
-    time.sleep(0.3)  # what is on its way to the recorder
+        rig.poll(lambda s=stamp_ns: peer.answered(s), 60, lambda k=k: f'frame {k}')
+    rig.poll(lambda: peer.ended('q'), 60, lambda: 'the answer')
+    time.sleep(1)  # what is on its way to the recorder
 
 
 def test_all_that_the_contract_names_is_in_the_bag(recorded):

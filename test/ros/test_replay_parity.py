@@ -51,12 +51,11 @@ class Recorder:
 
     def frame(self, shade):
         stamp_ns = self._peer.now_ns()
-        self.send('/joint_states', rig.joint_state(stamp_ns))
-        # joints must be there before the last image; two topics have no order among themselves
-        rig.time.sleep(0.1)
+        joints = rig.joint_state(stamp_ns)
+        self._peer.joints_first(lambda: self.send('/joint_states', joints))
         self.send(rig.BASE, rig.image(stamp_ns, shade))
         self.send(rig.WRIST, rig.jpeg(stamp_ns, 255 - shade))
-        rig.poll(lambda: self._peer.answered(stamp_ns), 20, lambda: f'frame {shade}')
+        rig.poll(lambda: self._peer.answered(stamp_ns), 60, lambda: f'frame {shade}')
         return stamp_ns
 
 
@@ -65,7 +64,7 @@ def node(tmp_path, tiny_checkpoint, peer):
     process = rig.NodeProcess(
         tmp_path,
         checkpoint=str(tiny_checkpoint),
-        robot='demo',
+        robot=rig.patient_contract(tmp_path),
         autostart=True,
         seed=5,
         status_period_s=0.1,
@@ -83,16 +82,16 @@ def recorded(node, peer, tmp_path):
     with Writer(path, version=9, storage_plugin=StoragePlugin.MCAP) as writer:
         recorder = Recorder(writer, peer)
         recorder.send('/instruction', String(data='stack the cups'))
-        rig.poll(lambda: 'instruction' not in peer.status().detail, 20, lambda: 'the instruction')
+        rig.poll(lambda: 'instruction' not in peer.status().detail, 60, lambda: 'the instruction')
         stamps = [recorder.frame(40)]
-        rig.poll(lambda: peer.ended('subtask/0', 'subtask'), 20, lambda: 'what it asked itself')
+        rig.poll(lambda: peer.ended('subtask/0', 'subtask'), 60, lambda: 'what it asked itself')
         for k, task in enumerate(['memory', 'conversation']):
             asked = msg.LanguageRequest(id=f'q{k}', task=task, prompt='what now?', max_tokens=9)
             recorder.send(REQUEST, asked)
-            rig.poll(lambda: peer.status().queued, 20, lambda: 'the request to be queued')
+            rig.poll(lambda: peer.status().queued, 60, lambda: 'the request to be queued')
             stamps.append(recorder.frame(90 + 50 * k))
         for k, task in enumerate(['memory', 'conversation']):
-            rig.poll(lambda k=k, task=task: peer.ended(f'q{k}', task), 20, lambda: 'the answers')
+            rig.poll(lambda k=k, task=task: peer.ended(f'q{k}', task), 60, lambda: 'the answers')
     return path, stamps
 
 
