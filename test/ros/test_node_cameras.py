@@ -134,9 +134,12 @@ def big_cameras(tmp_path, shared_memory):
     contract.write_text(yaml.safe_dump(tree))
     command = [sys.executable, str(SOURCE), '--size', '1280', '720', '--rate', str(CAMERA_HZ)]
     robot = subprocess.Popen([*command, '--cameras', *topics, '--joints', *JOINTS])
-    yield str(contract)
-    robot.send_signal(signal.SIGINT)
-    assert robot.wait(10) == 0
+    try:
+        yield str(contract)
+        robot.send_signal(signal.SIGINT)
+        assert robot.wait(60) == 0
+    finally:
+        robot.kill()
 
 
 @pytest.fixture

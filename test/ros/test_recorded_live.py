@@ -33,10 +33,13 @@ def recorded(tmp_path_factory, tiny_checkpoint, peer):
         recorder = subprocess.Popen(
             [*command, '--params', str(node.params)], stderr=subprocess.PIPE, text=True
         )
-        rig.poll(lambda: is_recorded(peer.node), 60, lambda: 'the recorder')
-        work(peer)
-        recorder.send_signal(signal.SIGINT)
-        _, said = recorder.communicate(timeout=30)
+        try:
+            rig.poll(lambda: is_recorded(peer.node), 60, lambda: 'the recorder')
+            work(peer)
+            recorder.send_signal(signal.SIGINT)
+            _, said = recorder.communicate(timeout=60)
+        finally:
+            recorder.kill()
         assert recorder.returncode == 0, said
         assert node.stop() == 0, node.log
     finally:
