@@ -105,8 +105,16 @@ _LEAST = {
 }
 
 
+@dataclass(frozen=True)
+class PreparedFrame:
+    """A frame as the network takes it; made by Policy.prepare(). inputs: of the family."""
+
+    observation: Observation
+    inputs: Any
+
+
 class Policy:
-    """A loaded checkpoint that answers frames. Not thread-safe: one thread calls it."""
+    """A loaded checkpoint that answers frames. One thread calls it; another may prepare()."""
 
     def __init__(
         self,
@@ -202,9 +210,17 @@ class Policy:
                     self.engine.put_back(kept)
                     return self._chunk(output, output.actions)
 
+    def prepare(self, observation: Observation) -> PreparedFrame:
+        """Do what observe() does first, without a frame being queued. Raises OxygenError.
+
+        Changes nothing, so it may run beside everything else: what words and frames share, the
+        tokenizer, is set up by the warm-up and only read afterwards.
+        """
+        return PreparedFrame(observation, self._processor.frame(observation))
+
     def observe(
         self,
-        observation: Observation,
+        frame: Observation | PreparedFrame,
         noise: np.ndarray | None = None,
         overlap: Overlap | None = None,
     ) -> int:
@@ -215,7 +231,8 @@ class Policy:
         """
         if overlap is not None and self.info.no_overlap:
             raise OxygenError(self.info.no_overlap)
-        inputs = self._processor.frame(observation)
+        prepared = frame if isinstance(frame, PreparedFrame) else self.prepare(frame)
+        observation, inputs = prepared.observation, prepared.inputs
         self._truncated += inputs.truncated
         for request in self.tasks.due(observation.stamp_ns):
             self._submit(request)

@@ -1,8 +1,9 @@
 """The thread that owns the policy: observations and requests in, chunks and words out.
 
-Who touches what: only the worker's thread calls the policy. The inbox (newest observation and
-a bounded list of commands) and the snapshot are guarded by one condition. Outputs are handed to
-the listener on the worker's thread, one by one, before the next step runs.
+Who touches what: only the worker's thread calls the policy, but for prepare(), which a second
+thread may call meanwhile. The newest frame has a lock of its own (see inbox); a bounded list of
+commands and the snapshot are guarded by one condition. Outputs are handed to the listener on the
+worker's thread, one by one, before the next step runs.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from oxygen_ros.ros.diagnostics import Spread
+from oxygen_ros.ros.inbox import Frame, Inbox
 from oxygen_ros.ros.word_waits import WordWaits
 from oxygen_ros.types import (
     ActionChunk,
@@ -39,7 +42,7 @@ Command = Callable[['Policy'], object]
 
 
 class Listener(Protocol):
-    """Who is told; every method is called on the worker's thread."""
+    """Who is told, on the worker's thread; on_dropped also on others."""
 
     def on_loaded(self, info: PolicyInfo) -> None:
         """The weights are loaded and warmed up."""
@@ -66,6 +69,11 @@ class Snapshot:
     stats: EngineStats = field(default_factory=EngineStats)
 
 
+def _engine_leaves_the_cpu(info: PolicyInfo) -> bool:
+    """Elsewhere than on a CPU the engine stands still while a frame is prepared."""
+    return info.effective['device'] != 'cpu'
+
+
 class _Stopped(BaseException):
     """Leaves a load from inside its progress callback."""
 
@@ -81,18 +89,19 @@ class Worker:
         idle_period_s: float,
         max_commands: int,
         overlap: Callable[[Observation], Overlap | None] = lambda observation: None,
+        prepare_ahead: Callable[[PolicyInfo], bool] = _engine_leaves_the_cpu,
     ) -> None:
         self._make_policy = make_policy
         self._listener = listener
         self._idle_period_s = idle_period_s
         self._max_commands = max_commands
         self._overlap = overlap  # what a frame's chunk is to continue; on the worker's thread
+        self._prepare_ahead = prepare_ahead  # of the next frame, on a second thread
         self._condition = threading.Condition()
-        self._observation: Observation | None = None
+        self._inbox = Inbox(lambda: listener.on_dropped('frame_replaced', ''))
         self._commands: deque[Command] = deque()
         self._change: Command | None = None  # of options, the newest wins
         self._outdated = False  # the step under way began before a reset
-        self._arrived_s = self._handed_s = 0.0  # of self._observation, on the steady clock
         self._free_s = 0.0  # when the engine's last step ended
         self._before = (-1, 0.0)  # number of the frame the engine has, s the node took before it
         self.overhead_ms = Spread()  # what the node added around the engine, per answered frame
@@ -125,13 +134,10 @@ class Worker:
 
         arrived_s: when the callback of its last message began, on the steady clock.
         """
+        now_s = time.monotonic()
+        self._inbox.put(Frame(observation, now_s if arrived_s is None else arrived_s, now_s))
         with self._condition:
-            replaced, self._observation = self._observation, observation
-            self._handed_s = time.monotonic()
-            self._arrived_s = self._handed_s if arrived_s is None else arrived_s
             self._condition.notify()
-        if replaced is not None:
-            self._listener.on_dropped('frame_replaced', '')
 
     def submit(self, request: LanguageRequest) -> bool:
         """Hand in a request for the next frame; False if the inbox is full."""
@@ -144,7 +150,7 @@ class Worker:
     def reset(self) -> None:
         """New episode: everything that waits is forgotten, everything that runs is cancelled."""
         with self._condition:
-            self._observation = None
+            self._inbox.clear()
             self._outdated = True
             self._commands.append(lambda policy: policy.reset())
             self._condition.notify()
@@ -168,7 +174,9 @@ class Worker:
             policy = self._make_policy(self._on_progress)
             self._publish('ready', '', policy.stats)
             self._listener.on_loaded(policy.info)
-            self._serve(policy)
+            ahead = self._prepare_ahead(policy.info)
+            with self._inbox.preparing(policy.prepare) if ahead else nullcontext():
+                self._serve(policy)
             self._publish('stopped', '')
         except _Stopped:
             self._publish('stopped', '')
@@ -197,10 +205,11 @@ class Worker:
             starved = answered and time.monotonic() - words_s > WORDS_AT_LEAST_S
             if not starved or policy.idle:
                 self._take_frame(policy)
-            outputs = policy.step()
-            self._free_s = time.monotonic()
-            for output in outputs:
-                self._hand_out(output)
+            with self._inbox.stepping():
+                outputs = policy.step()
+                self._free_s = time.monotonic()
+                for output in outputs:
+                    self._hand_out(output)
             answered = any(isinstance(output, ActionChunk) for output in outputs)
             if not answered:
                 words_s = self._free_s
@@ -215,7 +224,7 @@ class Worker:
             with self._condition:
                 if self._stopping:
                     return False
-                if self._commands or self._change or self._observation is not None:
+                if self._commands or self._change or self._inbox:
                     return True
                 if not policy.idle:
                     return True
@@ -227,15 +236,14 @@ class Worker:
             deadline += self._idle_period_s
 
     def _take_frame(self, policy: Policy) -> None:
-        with self._condition:
-            observation, self._observation = self._observation, None
-            arrived_s, handed_s = self._arrived_s, self._handed_s
-        if observation is None:
+        frame = self._inbox.take()
+        if frame is None:
             return
-        waited_s = max(handed_s, self._free_s) - handed_s  # for the engine, which was busy
-        taken_s = time.monotonic() - arrived_s - waited_s
+        waited_s = max(frame.handed_s, self._free_s) - frame.handed_s  # for the busy engine
+        taken_s = time.monotonic() - frame.arrived_s - waited_s
         try:
-            number = policy.observe(observation, overlap=self._overlap(observation))
+            given = frame.to_observe()
+            number = policy.observe(given, overlap=self._overlap(frame.observation))
             self._before = (number, taken_s)
         except OxygenError as error:
             self._listener.on_dropped('frame_refused', str(error))
