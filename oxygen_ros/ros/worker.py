@@ -69,7 +69,7 @@ class Snapshot:
     stats: EngineStats = field(default_factory=EngineStats)
 
 
-def _engine_leaves_the_cpu(info: PolicyInfo) -> bool:
+def engine_leaves_the_cpu(info: PolicyInfo) -> bool:
     """Elsewhere than on a CPU the engine stands still while a frame is prepared."""
     return info.effective['device'] != 'cpu'
 
@@ -89,7 +89,7 @@ class Worker:
         idle_period_s: float,
         max_commands: int,
         overlap: Callable[[Observation], Overlap | None] = lambda observation: None,
-        prepare_ahead: Callable[[PolicyInfo], bool] = _engine_leaves_the_cpu,
+        prepare_ahead: Callable[[PolicyInfo], bool] = engine_leaves_the_cpu,
     ) -> None:
         self._make_policy = make_policy
         self._listener = listener

@@ -183,14 +183,16 @@ class Broken:
     """A policy whose step raises what nobody expects."""
 
     info = stats = EngineStats()
+    prepare = None
     idle = False
 
     def step(self):
         raise ZeroDivisionError('deep inside')
 
 
-def test_a_policy_that_breaks_ends_the_worker_with_its_traceback(told):
-    worker = make_worker(lambda progress: Broken(), told)
+@pytest.mark.parametrize('ahead', [False, True])
+def test_a_policy_that_breaks_ends_the_worker_with_its_traceback(told, ahead):
+    worker = make_worker(lambda progress: Broken(), told, prepare_ahead=lambda info: ahead)
     worker.start()
     poll(lambda: told.failures, 30, lambda: 'the failure')
     assert 'ZeroDivisionError: deep inside' in told.failures[0]
