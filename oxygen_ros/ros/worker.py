@@ -70,8 +70,8 @@ class Snapshot:
 
 
 def engine_leaves_the_cpu(info: PolicyInfo) -> bool:
-    """Elsewhere than on a CPU the engine stands still while a frame is prepared."""
-    return info.effective['device'] != 'cpu'
+    """Whether preparing beside the engine pays: on a CPU both want the same cores."""
+    return not info.effective['device'].startswith('cpu')
 
 
 class _Stopped(BaseException):
