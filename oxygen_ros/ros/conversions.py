@@ -21,6 +21,8 @@ from oxygen_ros.types import LanguageRequest, OxygenError
 
 # Longer texts are refused; shorter ones are cut to the model's token limit by the processor.
 MAX_TEXT_CHARS = 10_000
+# Larger pictures would hold up the executor, a PNG of 16 million for 0.2 to 0.7 s.
+MAX_PIXELS = 16_000_000
 
 # encoding -> (channels, where red, green and blue lie)
 _ORDERS = {
@@ -59,9 +61,10 @@ def stamp_ns(header: Any) -> int:
 def image_to_rgb(msg: Any) -> np.ndarray:
     """sensor_msgs/Image -> uint8 [height, width, 3] RGB; rgb8 is a view of msg.data.
 
-    Raises ConversionError naming the encoding, step or length and what is allowed.
+    Raises ConversionError naming the encoding, size, step or length and what is allowed.
     """
     encoding = msg.encoding
+    _refuse_large(f'{encoding} image', int(msg.width), int(msg.height))
     if encoding in _ORDERS:
         channels, order = _ORDERS[encoding]
         pixels = _pixels(msg, channels)
@@ -88,6 +91,15 @@ def image_to_rgb(msg: Any) -> np.ndarray:
         f'encoding {msg.encoding!r} cannot be used as a colour picture'
         f'{hints.get(msg.encoding, "")}. Allowed are {", ".join(ENCODINGS)}',
     )
+
+
+def _refuse_large(what: str, width: int, height: int) -> None:
+    if width * height > MAX_PIXELS:
+        raise ConversionError(
+            'bad_size',
+            f'{what} is {width}x{height}: at most {MAX_PIXELS} pixels are allowed, '
+            'set the camera driver to a smaller picture',
+        )
 
 
 def _pixels(
@@ -151,7 +163,8 @@ def _by_cv_bridge(msg: Any) -> np.ndarray:
 def compressed_to_rgb(msg: Any) -> np.ndarray:
     """sensor_msgs/CompressedImage (JPEG or PNG) -> uint8 [height, width, 3] RGB.
 
-    Raises ConversionError for other formats, for depth, and for data that cannot be decoded.
+    Raises ConversionError for other formats, for depth, for more than MAX_PIXELS (before they are
+    decoded), and for data that cannot be decoded.
     """
     words = msg.format.lower()
     if 'compresseddepth' in words:
@@ -165,6 +178,7 @@ def compressed_to_rgb(msg: Any) -> np.ndarray:
         )
     try:
         with Image.open(io.BytesIO(msg.data), formats=('JPEG', 'PNG')) as picture:
+            _refuse_large(f'{picture.format} picture', *picture.size)
             if picture.mode in ('I', 'F') or picture.mode.startswith('I;'):
                 raise ConversionError(
                     'bad_format',
@@ -178,7 +192,11 @@ def compressed_to_rgb(msg: Any) -> np.ndarray:
         raise ConversionError(
             'corrupt_image', f'{len(msg.data)} bytes of format {msg.format!r} are no JPEG or PNG'
         ) from error
-    except (*_BROKEN, Image.DecompressionBombError) as error:
+    except Image.DecompressionBombError as error:  # twice as many as Pillow allows
+        raise ConversionError(
+            'bad_size', f'{error}: at most {MAX_PIXELS} pixels are allowed'
+        ) from error
+    except _BROKEN as error:
         raise ConversionError(
             'corrupt_image',
             f'{len(msg.data)} bytes of format {msg.format!r} cannot be decoded: {error}',

@@ -3,6 +3,8 @@
 import array
 import io
 import math
+import struct
+import zlib
 from types import SimpleNamespace as Msg
 
 import numpy as np
@@ -205,7 +207,10 @@ def test_bayer_is_the_mean_of_the_nearest_of_each_colour(name):
         ({'height': 0}, 'bad_size', ['64x0']),
         ({'width': 0}, 'bad_size', ['0x48']),
         ({'data': array.array('B')}, 'bad_length', ['0 bytes', '9216']),
-        ({'height': 2**31, 'width': 2**31}, 'bad_step', ['step is 192']),
+        ({'height': 2**31, 'width': 2**31}, 'bad_size', ['at most 16000000 pixels']),
+        ({'height': 2**20, 'width': 64}, 'bad_size', ['rgb8 image is 64x1048576']),
+        ({'height': 2**18 - 1}, 'bad_size', ['64x262143']),
+        ({'width': 333_334, 'encoding': 'nv21'}, 'bad_size', ['nv21 image is 333334x48']),
     ],
 )
 def test_wrong_geometry_names_the_numbers(change, reason, words):
@@ -290,7 +295,33 @@ def test_flipped_bytes_never_raise_anything_else(codec):
         try:
             assert compressed_to_rgb(Msg(format=codec, data=bytes(broken))).ndim == 3
         except ConversionError as error:
-            assert error.reason in ('corrupt_image', 'bad_format')
+            assert error.reason in ('corrupt_image', 'bad_format', 'bad_size')
+
+
+def claims(codec, width, height):
+    """A small picture whose header says another size: corrupt, if anyone came to its pixels."""
+    data = bytearray(encode(np.zeros((8, 8), np.uint8), codec))
+    if codec == 'PNG':  # length, IHDR, width, height, five more bytes, CRC
+        data[16:24] = struct.pack('>II', width, height)
+        data[29:33] = struct.pack('>I', zlib.crc32(data[12:29]))
+    else:  # start of frame, length, depth, height, width
+        at = data.index(b'\xff\xc0') + 5
+        data[at : at + 4] = struct.pack('>HH', height, width)
+    return bytes(data)
+
+
+@pytest.mark.filterwarnings('ignore::PIL.Image.DecompressionBombWarning')
+@pytest.mark.parametrize('codec', ['JPEG', 'PNG'])
+@pytest.mark.parametrize('size', [(4001, 4000), (12_000, 11_000), (20_000, 20_000), (65_000, 247)])
+def test_a_picture_of_too_many_pixels_is_refused_before_it_is_decoded(codec, size):
+    msg = Msg(format=codec, data=claims(codec, *size))
+    reason, text = refusal(compressed_to_rgb, msg)
+    assert reason == 'bad_size' and 'at most 16000000 pixels' in text
+
+
+def test_a_picture_of_as_many_pixels_as_allowed_is_read():
+    data = encode(np.zeros((4000, 4000), np.uint8), 'PNG')
+    assert compressed_to_rgb(Msg(format='png', data=data)).shape == (4000, 4000, 3)
 
 
 def joints(names, positions):
