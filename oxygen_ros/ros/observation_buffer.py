@@ -7,7 +7,7 @@ bag's). The same messages in the same order give the same observations.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,9 +16,9 @@ import numpy as np
 from oxygen_ros.ros.contract import Camera, Contract
 from oxygen_ros.ros.input_ages import InputState, behind_text, in_ns, is_fresh, missing, since
 from oxygen_ros.ros.joints import JointMap
+from oxygen_ros.ros.state_history import StateHistory
 from oxygen_ros.types import Observation
 
-_STATES = 64  # joint states that are remembered: those that came while images were on their way
 _ALIKE = 1.25  # periods that differ by no more than this are one rate
 _NEAR = 0.6  # of a period; half would drop and take images that are half a period apart in turn
 # An optional camera's next image is waited for when its stamp should be near the frame's: from
@@ -83,7 +83,7 @@ class ObservationBuffer:
         self._state_stamp_ns = 0
         self._state_arrival_ns: int | None = None
         self._state_count = 0
-        self._states: deque[tuple[int, np.ndarray]] = deque(maxlen=_STATES)  # stamp, positions
+        self._states = StateHistory(self._image_age_ns)  # while images were on their way
         self._waits = False  # an image was dropped for a nearer one: once, not again and again
         self._heard = ''  # the newest instruction
         self._default = contract.instruction.default
@@ -130,7 +130,7 @@ class ObservationBuffer:
         if stamp_ns == 0:
             self._states.clear()  # nothing says of when it is: only the latest counts
         else:
-            self._states.append((stamp_ns, vector))
+            self._states.add(stamp_ns, vector)
 
     @property
     def _instruction(self) -> str:
@@ -307,8 +307,8 @@ class ObservationBuffer:
 
         The latest if there are none: without stamps, or on another clock.
         """
-        fits = (vector for stamp, vector in reversed(self._states) if 0 < stamp <= stamp_ns)
-        return next(fits, latest)
+        found = self._states.at(stamp_ns)
+        return latest if found is None else found
 
     def _lacks(self, now_ns: int, oldest_ns: int) -> str:
         """The reason why complete images are not an observation yet, or ''.

@@ -57,8 +57,10 @@ ORDER = {
     'ros.joints': 'types numpy',
     'ros.motion': 'ros.contract ros.joints ros.motion types numpy',
     'ros.motion.control': 'ros types numpy rclpy',
-    'ros.observation_buffer': 'ros.contract ros.input_ages ros.joints types numpy',
+    'ros.observation_buffer': 'ros.contract ros.input_ages ros.joints ros.state_history types '
+    'numpy',
     'ros.preflight': 'ros.contract ros.joints ros.parameters ros.yaml_tree policy types',
+    'ros.state_history': 'numpy',
     'ros.yaml_tree': 'types yaml',
     'ros': 'ros policy tasks types numpy yaml rclpy messages',
     'replay': 'replay policy ros.arguments ros.contract ros.conversions ros.joints '

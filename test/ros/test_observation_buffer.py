@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from oxygen_ros.ros.contract import Camera, Instruction, Timing, load_contract
 from oxygen_ros.ros.observation_buffer import ObservationBuffer
+from oxygen_ros.ros.state_history import MAX_STATES, StateHistory
 
 MS = 1_000_000
 
@@ -94,6 +95,55 @@ def test_the_joint_state_is_that_of_the_images_whichever_message_was_faster():
     rig.buffer.add_joint_state(np.full(7, 99, np.float32), 0, 70 * MS)  # without a stamp: news
     rig.image('a', 80)
     assert rig.got[-1].state.tolist() == [99.0] * 7
+
+
+@pytest.mark.parametrize('rate_hz', [50, 1000, 4000])
+@pytest.mark.parametrize('late_ms', [5, 80, 480])
+def test_the_joint_state_is_that_of_the_images_however_fast_and_however_late(rate_hz, late_ms):
+    """To a period of the joint states, or to a 2048th of image_max_age_ms (500)."""
+    rig, period_ns = Rig('a', joint_state=False), 10**9 // rate_hz
+    for k in range(1, 2 * rate_hz):
+        stamp_ns = k * period_ns
+        rig.buffer.add_joint_state(np.full(7, stamp_ns / MS, np.float32), stamp_ns, stamp_ns)
+        if k % (rate_hz // 10) == 0 and stamp_ns > late_ms * MS:
+            rig.image('a', stamp_ns / MS - late_ms, arrival=stamp_ns / MS)
+    errors = [seen.stamp_ns / MS - float(seen.state[0]) for seen in rig.got]
+    assert len(errors) >= 14
+    assert -0.001 <= min(errors) and max(errors) <= max(period_ns, 500 * MS / 2048) / MS
+
+
+def test_a_joint_state_at_the_edge_of_the_age_limit_is_still_known():
+    rig = Rig('a', joint_state=False)
+    for stamp in (100, 650, 660):  # nothing in between: 100 holds until 650
+        rig.buffer.add_joint_state(np.full(7, stamp, np.float32), stamp * MS, 700 * MS)
+    rig.image('a', 210, arrival=700)
+    assert rig.got[-1].state.tolist() == [100.0] * 7
+
+
+def test_joint_states_whose_stamps_went_back_are_of_the_new_time():
+    rig = Rig('a', joint_state=False)
+    for stamp in (*range(9000, 9100), *range(1000, 1100)):
+        rig.buffer.add_joint_state(np.full(7, stamp, np.float32), stamp * MS, 9000 * MS)
+    rig.image('a', 1050.5, arrival=9001)
+    assert rig.got[-1].state.tolist() == [1050.0] * 7
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.integers(1, 3000), min_size=1, max_size=400),
+    st.sampled_from([1, 100, MAX_STATES, 50 * MAX_STATES]),
+)
+def test_any_joint_states_are_found_by_their_stamps_and_take_bounded_memory(steps, span):
+    """Against a search of all that came."""
+    history, stamps = StateHistory(span), np.cumsum(steps).tolist()
+    for k, now in enumerate(stamps):
+        history.add(now, np.array([now]))
+        for asked in (now, now - span // 2, now - span):
+            before = [s for s in stamps[: k + 1] if s <= asked]
+            found = history.at(asked)
+            if before:
+                assert found is not None and max(before) - span / MAX_STATES <= found[0] <= asked
+    assert len(history) <= MAX_STATES + 3
 
 
 def test_joint_states_on_another_clock_are_taken_as_they_come():
