@@ -66,7 +66,7 @@ setup(
     entry_points={
         'console_scripts': [
             'oxygen_check = oxygen_ros.check.cli:main',
-            'oxygen_node = oxygen_ros.ros.node:main',
+            'oxygen_node = oxygen_ros.ros.early:main',
             'oxygen_replay = oxygen_ros.replay.cli:main',
         ],
     },

@@ -1,10 +1,11 @@
 """Start the inference node.
 
-    ros2 launch oxygen_ros oxygen.launch.py checkpoint:=/models/pi05 robot:=demo autostart:=true
+    ros2 launch oxygen_ros oxygen.launch.py checkpoint:=/models/pi05 robot:=demo
     ros2 launch oxygen_ros oxygen.launch.py params_file:=my.yaml namespace:=robot1
     ros2 launch oxygen_ros oxygen.launch.py params_file:=my.yaml use_sim_time:=on log_level:=debug
 
-An argument that is given beats the parameter file, and the file beats the node's defaults.
+An argument that is given beats the parameter file, and the file beats the defaults. They are the
+node's, but for autostart: what is launched configures and activates itself.
 Booleans may be written true, True, 1, yes or on, and false, False, 0, no or off.
 """
 
@@ -22,7 +23,7 @@ ARGUMENTS = {
     'params_file': 'YAML file with parameters; empty: the defaults of config/oxygen.yaml',
     'checkpoint': 'folder of the checkpoint; empty: as in the parameter file',
     'robot': 'contract file, or the name of one in config/robots; empty: as in the file',
-    'autostart': 'true or false: configure and activate by itself; empty: as in the file',
+    'autostart': 'true or false: configure and activate by itself; empty: as in the file, or true',
     'use_sim_time': 'true or false: follow /clock (a bag is played); empty: as in the file',
     'namespace': 'namespace of the node and of all its relative topics',
     'log_level': 'debug, info, warn or error',
@@ -40,12 +41,12 @@ def flag(name, text):
 
 
 def parameter_files(given):
-    """The user's file, then one with the arguments that were given."""
-    files = []
+    """What later ones beat: autostart; the user's file; then the arguments that were given."""
+    files = [written({'/**': {'ros__parameters': {'autostart': True}}})]
     if given['params_file']:
         files.append(Path(given['params_file']).expanduser())
-        if not files[0].is_file():
-            raise FileNotFoundError(f'params_file {files[0]} does not exist')
+        if not files[-1].is_file():
+            raise FileNotFoundError(f'params_file {files[-1]} does not exist')
     overrides = {name: given[name] for name in TEXTS if given[name]}
     overrides.update({name: flag(name, given[name]) for name in FLAGS if given[name]})
     if overrides:
@@ -56,10 +57,15 @@ def parameter_files(given):
 def override_file(namespace, overrides):
     """A file for the node's full name: under '/**' a section of the user's file could beat it."""
     full_name = '/'.join(['', *filter(None, namespace.split('/')), 'oxygen'])
+    return written({full_name: {'ros__parameters': overrides}})
+
+
+def written(document):
+    """A file with these sections."""
     with tempfile.NamedTemporaryFile(
         'w', prefix='oxygen_launch_', suffix='.yaml', delete=False
     ) as file:
-        json.dump({full_name: {'ros__parameters': overrides}}, file)
+        json.dump(document, file)
     return Path(file.name)
 
 

@@ -42,7 +42,7 @@ def values_of(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]
         raise OxygenError(f'--set: {"; ".join(unknown)}')
     for name in ('checkpoint', 'robot'):
         if getattr(arguments, name) is not None:
-            values[name] = getattr(arguments, name)
+            values[name] = parameters.check(name, getattr(arguments, name))
         if not values[name]:
             raise OxygenError(f'{name} is not given: set it in --params or with --{name}')
     return values, warnings

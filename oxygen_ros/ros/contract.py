@@ -5,9 +5,10 @@ Read from a YAML file (config/robots/demo.yaml explains every key). No rclpy, no
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,17 @@ CAMERA_TYPES = ('image', 'compressed')
 WHEN_EXPIRED = ('hold', 'ramp', 'silence')
 WHEN_STOPPED = ('hold', 'silence')
 MERGES = ('replace', 'blend', 'average', 'realtime')
+# Above 0 by as much as a clock in ns can follow, and below what a message's seconds can hold.
+STEP_PERIOD_S = (1e-3, 60.0)
+SPAN_S = (1e-3, 3600.0)
+SPAN_MS = (1e-3, 3.6e6)
+LIMIT = (1e-6, 1e9)  # of velocity and acceleration
+MAX_BLEND_STEPS = 10_000
+MAX_TOPIC_CHARS = 200
+# What the node itself publishes and reads in its private namespace, besides ~/language/<task>.
+_OWN = tuple(
+    f'~/{name}' for name in ('action', 'action_chunk', 'status', 'contract', 'emergency_stop')
+)
 _TOPIC = re.compile(r'(~/|/)?[A-Za-z_][A-Za-z0-9_]*(/[A-Za-z_][A-Za-z0-9_]*)*')
 
 
@@ -126,7 +138,7 @@ def contract_path(given: str | Path) -> Path:
         for folder in _robot_folders():
             if (folder / f'{text}.yaml').is_file():
                 return folder / f'{text}.yaml'
-    file = Path(text).expanduser()
+    file = Path(os.path.expanduser(text))
     if not file.is_file():
         raise OxygenError(
             f'robot contract {text} does not exist: '
@@ -160,7 +172,7 @@ def _contract(root: Node, path: str) -> Contract:
             f'{keys["joints"].where} names {brace(unused)}, which are neither in state.joints '
             f'{brace(state.names)} nor in actions.joints {brace(actions.names)}'
         )
-    return Contract(
+    contract = Contract(
         robot=keys['robot'].text(),
         cameras=_cameras(keys['cameras']),
         state=state,
@@ -169,12 +181,41 @@ def _contract(root: Node, path: str) -> Contract:
         timing=_timing(keys['timing']) if 'timing' in keys else Timing(),
         path=path,
     )
+    refuse_shared_topics(contract)
+    return contract
+
+
+def refuse_shared_topics(contract: Contract, resolve: Callable[[str], str] = str) -> None:
+    """Raise OxygenError if two entries name one topic. resolve: a topic's name in the graph."""
+    users: dict[str, list[str]] = {}
+    for entry, topic in _topics(contract):
+        users.setdefault(resolve(topic), []).append(entry)
+    for topic, entries in users.items():
+        if len(entries) > 1:
+            raise OxygenError(
+                f'robot contract {contract.path}: {" and ".join(entries)} are the same topic '
+                f'{topic}: each needs a topic of its own'
+            )
+
+
+def _topics(contract: Contract) -> Iterator[tuple[str, str]]:
+    """Where in the contract a topic is named, and the topic."""
+    for camera in contract.cameras:
+        yield f'cameras.{camera.slot}.topic', camera.topic
+    yield 'state.topic', contract.state.topic
+    yield 'instruction.topic', contract.instruction.topic
+    if contract.actions.trajectory_topic:
+        yield 'actions.trajectory_topic', contract.actions.trajectory_topic
+    for topic in _OWN:
+        yield "the node's own", topic
 
 
 def _topic(node: Node) -> str:
     text = node.text()
-    if not _TOPIC.fullmatch(text):
+    if not _TOPIC.fullmatch(text) or len(text) > MAX_TOPIC_CHARS:
         raise node.fail('a topic name such as joint_states or /head/image_raw')
+    if text.startswith('~/language/'):
+        raise node.fail("outside of ~/language, which is the node's own")
     return text
 
 
@@ -190,7 +231,6 @@ def _cameras(node: Node) -> tuple[Camera, ...]:
                 required=keys['required'].flag() if 'required' in keys else True,
             )
         )
-    _refuse_twice(node, 'topic', [camera.topic for camera in cameras])
     if not any(camera.required for camera in cameras):
         raise OxygenError(f'{node.where} has no camera with required: true, it needs at least one')
     return tuple(cameras)
@@ -211,9 +251,9 @@ def _joint_units(name: str, node: Node) -> Joint:
         invert=keys['invert'].flag() if 'invert' in keys else False,
         lower=keys['lower'].number() if 'lower' in keys else None,
         upper=keys['upper'].number() if 'upper' in keys else None,
-        max_velocity=keys['max_velocity'].positive() if 'max_velocity' in keys else None,
+        max_velocity=keys['max_velocity'].between(*LIMIT) if 'max_velocity' in keys else None,
         max_acceleration=(
-            keys['max_acceleration'].positive() if 'max_acceleration' in keys else None
+            keys['max_acceleration'].between(*LIMIT) if 'max_acceleration' in keys else None
         ),
     )
     if problem := joint.problem():
@@ -234,12 +274,12 @@ def _state(node: Node, units: Mapping[str, Joint]) -> State:
 
 _ACTION_OPTIONS: Mapping[str, Callable[[Node], Any]] = {
     'when_expired': lambda node: node.choice(WHEN_EXPIRED),
-    'ramp_s': Node.positive,
+    'ramp_s': lambda node: node.between(*SPAN_S),
     'when_stopped': lambda node: node.choice(WHEN_STOPPED),
     'merge': lambda node: node.choice(MERGES),
-    'blend_steps': Node.count,
+    'blend_steps': lambda node: node.count(MAX_BLEND_STEPS),
     'interpolate': Node.flag,
-    'trajectory_topic': lambda node: _topic(node) if node.text(empty=True) else '',
+    'trajectory_topic': lambda node: '' if node.value == '' else _topic(node),
 }
 
 
@@ -250,8 +290,8 @@ def _actions(node: Node, units: Mapping[str, Joint]) -> Actions:
     options = {name: read(keys[name]) for name, read in _ACTION_OPTIONS.items() if name in keys}
     actions = Actions(
         joints=_joints(keys['joints'], units),
-        step_period_s=keys['step_period_s'].positive(),
-        valid_for_s=keys['valid_for_s'].positive(),
+        step_period_s=keys['step_period_s'].between(*STEP_PERIOD_S),
+        valid_for_s=keys['valid_for_s'].between(*SPAN_S),
         **options,
     )
     if actions.valid_for_s < actions.step_period_s:
@@ -268,7 +308,7 @@ def _instruction(node: Node) -> Instruction:
 def _timing(node: Node) -> Timing:
     names = ('sync_tolerance_ms', 'image_max_age_ms', 'state_max_age_ms')
     keys: Mapping[str, Node] = node.mapping((), optional=names)
-    return Timing(**{name: child.positive() for name, child in keys.items()})
+    return Timing(**{name: child.between(*SPAN_MS) for name, child in keys.items()})
 
 
 def _refuse_twice(node: Node, what: str, names: list[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 
@@ -17,8 +16,18 @@ def exit_at_once_on_signals() -> None:
         signal.signal(number, lambda *_: os._exit(0))
 
 
+def main() -> int:
+    """oxygen_node: the signals first, then the node's modules."""
+    exit_at_once_on_signals()
+    from oxygen_ros.ros import node
+
+    return node.main()
+
+
 def settle_libraries() -> None:
     """Set up what torch, rclpy and malloc read once, before the first two are imported."""
+    import ctypes  # after the handlers are set
+
     # Threads of torch that wait must not spin on the cores that the action stream needs.
     os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
     # By default malloc maps each picture anew and gives it back: page faults, under Python's

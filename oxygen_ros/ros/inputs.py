@@ -28,7 +28,7 @@ from oxygen_ros.ros.conversions import (
 from oxygen_ros.ros.diagnostics import Drops
 from oxygen_ros.ros.observation_buffer import ObservationBuffer
 from oxygen_ros.ros.outputs import Outputs
-from oxygen_ros.ros.publishers import Reader, Wanted
+from oxygen_ros.ros.publishers import Reader, Wanted, rivals
 from oxygen_ros.ros.worker import Worker
 
 Convert = Callable[[Any], np.ndarray]
@@ -113,6 +113,7 @@ class Inputs:
     def _look(self) -> None:
         """Compare what is published with what is read, now and then."""
         found = [problem for reader in self._readers for problem in reader.look()]
+        found += rivals(self._node, self._outputs.moving)
         for problem in found:
             self._warn_once(problem)
         found += [f'{topic}: {text}' for topic, text in self._unreadable.items()]

@@ -23,12 +23,13 @@ from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.clock import Clock, ClockType
 from rclpy.impl.implementation_singleton import rclpy_implementation
-from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from std_srvs.srv import Trigger
 
 from oxygen_ros import msg
 from oxygen_ros.ros import early, parameters, process, qos
+from oxygen_ros.ros.answering_node import AnsweringNode
 from oxygen_ros.ros.contract import load_contract
 from oxygen_ros.ros.diagnostics import Rates, Report, status_msg
 from oxygen_ros.ros.effective import EffectiveParameters
@@ -41,16 +42,18 @@ from oxygen_ros.ros.word_waits import WordWaits
 from oxygen_ros.types import EngineStats, OxygenError
 
 STOP_TIMEOUT_S = 2.5  # a step that takes longer is left behind when the process ends
-CLEANUP_TIMEOUT_S = 10.0
+LEAVE_WAIT_S = 0.08  # services are answered within 0.1 s
+LEAVING = 'the last step of the configuration before is still running, its memory is held'
 SWITCH_INTERVAL_S = 0.0005
 
 
-class OxygenNode(LifecycleNode):
+class OxygenNode(AnsweringNode):
     """LifecycleNode 'oxygen'. Configure returns once the load has begun; see docs."""
 
     def __init__(self) -> None:
         super().__init__('oxygen', automatically_declare_parameters_from_overrides=True)
         self._session: Session | None = None
+        self._leaving: Session | None = None  # closed, but still inside a step
         self._failure = ''
         self._said = ''
         self._values: Mapping[str, Value] = parameters.check_all({})
@@ -83,6 +86,8 @@ class OxygenNode(LifecycleNode):
             self.get_logger().error(str(error))
         if self._activate_when_loaded:
             self.trigger_configure()
+        else:
+            self.get_logger().info('unconfigured: call configure, or set autostart: true')
 
     def close(self) -> None:
         """Release everything before the process ends."""
@@ -126,7 +131,7 @@ class OxygenNode(LifecycleNode):
             action()
         except OxygenError as error:
             self.get_logger().error(f'cannot {what}: {error}')
-            if what == 'configure':
+            if what == 'configure' and not self._leaving:
                 self._failure = str(error)
             return TransitionCallbackReturn.FAILURE
         except Exception:  # reported here because rclpy would swallow it
@@ -141,6 +146,8 @@ class OxygenNode(LifecycleNode):
         return self._session
 
     def _configure(self) -> None:
+        if self._is_leaving(LEAVE_WAIT_S):
+            raise OxygenError(f'{LEAVING}: try again when ~/status does not say so any more')
         self._values = parameters.check_all(parameters.given(self))
         self._set_status_period()
         self._session = Session(self, self._values, self._on_event)
@@ -151,10 +158,16 @@ class OxygenNode(LifecycleNode):
     def _cleanup(self) -> None:
         session, self._session = self._session, None
         self._effective.show({})
-        if session and not session.close(CLEANUP_TIMEOUT_S):
-            self.get_logger().warning(
-                'the last step is still running: its memory is held until it ends'
-            )
+        if session and not session.close(LEAVE_WAIT_S):
+            self._leaving = session
+            self.get_logger().warning(f'{LEAVING} until it ends')
+
+    def _is_leaving(self, wait_s: float = 0.0) -> bool:
+        """Whether a step outlived its configuration, after waiting for its end."""
+        if self._leaving and self._leaving.has_ended(wait_s):
+            self._leaving = None
+            self.get_logger().info('the last step has ended, its memory is free')
+        return self._leaving is not None
 
     # What a session tells, passed from its worker's thread to the executor's.
 
@@ -250,6 +263,8 @@ class OxygenNode(LifecycleNode):
             state, detail = (
                 ('failed', self._failure) if self._failure else ('inactive', 'not configured')
             )
+            if self._is_leaving():
+                detail = f'{detail}; {LEAVING}'
         if state in ('loading', 'warming_up') and detail != self._said:
             self.get_logger().info(f'{state}: {detail}')
             self._said = detail

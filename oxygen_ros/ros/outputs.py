@@ -51,6 +51,11 @@ class Outputs:
         """Language tasks that have a topic."""
         return tuple(self._tokens)
 
+    @property
+    def moving(self) -> list[str]:
+        """Topics that move the robot, on which nobody else should publish."""
+        return ['~/action', *filter(None, [self._actions.trajectory_topic])]
+
     def close(self) -> None:
         """Destroy every publisher."""
         for publisher in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ class Row:
 
     low and high are inclusive. pattern must match the whole text, or each text of a list.
     read_only: fixed when the process starts. live: may change at any time. The others may change
-    while the node is not configured.
+    while the node is not configured. path: a leading ~ is the home folder.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Row:
     pattern_text: str = ''
     read_only: bool = False
     live: bool = False
+    path: bool = False
 
     @property
     def kind(self) -> type:
@@ -59,6 +61,8 @@ def check_row(row: Row, name: str, value: Any) -> Value:
     converted = _convert(row.kind, value)
     if converted is None or not _within(row, converted):
         raise OxygenError(f'parameter {name} is {value!r}: must be {row.allowed}')
+    if row.path and isinstance(converted, str):
+        return os.path.expanduser(converted)
     return converted
 
 

@@ -7,6 +7,7 @@ same file with the same checks.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     from rclpy.node import Node
 
 TABLE: tuple[Row, ...] = (
-    Row('checkpoint', '', 'Folder of the checkpoint to load.'),
-    Row('robot', '', "Contract file that binds the robot's cameras and joints by name."),
+    Row('checkpoint', '', 'Folder of the checkpoint to load.', path=True),
+    Row(
+        'robot', '', "Contract file that binds the robot's cameras and joints by name.", path=True
+    ),
     Row(
         'autostart',
         False,
@@ -289,7 +292,7 @@ def _flat(section: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
 
 def _document(path: str | Path) -> Any:
     try:
-        return yaml.safe_load(Path(path).expanduser().read_text(encoding='utf-8'))
+        return yaml.safe_load(Path(os.path.expanduser(path)).read_text(encoding='utf-8'))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise OxygenError(f'parameter file {path} cannot be read: {error}') from error
 

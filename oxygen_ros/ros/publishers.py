@@ -67,9 +67,26 @@ def problems(wanted: Wanted, publishers: Sequence[TopicEndpointInfo]) -> list[st
         if refusal := _refusal(publisher, wanted.profiles):
             found.append(f'{name}: {refusal}')
     if wanted.single and len(right) > 1:
-        names = ', '.join(sorted(_name(publisher) for publisher in right))
-        found.append(f'{name}: has {len(right)} publishers ({names}), their messages are mixed')
+        found.append(f'{name}: {_mixed(right)}')
     return found
+
+
+def rivals(node: Node, topics: Sequence[str]) -> list[str]:
+    """Sentences on the node's own topics that somebody else publishes, too."""
+    found = []
+    for topic in topics:
+        publishers = node.get_publishers_info_by_topic(topic)
+        if len(publishers) > 1:
+            found.append(
+                f'{node.resolve_topic_name(topic)}: {_mixed(publishers)}: '
+                'is this node running twice, or does another one move the robot?'
+            )
+    return found
+
+
+def _mixed(publishers: Sequence[TopicEndpointInfo]) -> str:
+    names = ', '.join(sorted(_name(publisher) for publisher in publishers))
+    return f'has {len(publishers)} publishers ({names}), their messages are mixed'
 
 
 def _refusal(publisher: TopicEndpointInfo, profiles: Sequence[QoSProfile]) -> str:

@@ -13,7 +13,7 @@ from rclpy.clock import JumpThreshold, TimeJump
 from rclpy.duration import Duration
 from rclpy.node import Node
 
-from oxygen_ros.ros.contract import Contract, load_contract
+from oxygen_ros.ros.contract import Contract, load_contract, refuse_shared_topics
 from oxygen_ros.ros.diagnostics import Drops, Rates
 from oxygen_ros.ros.input_ages import InputState
 from oxygen_ros.ros.inputs import Inputs
@@ -45,7 +45,7 @@ class Session:
         self._node = node
         self._values = values
         self._on_event = on_event
-        self.contract, notes = _checked(values)
+        self.contract, notes = _checked(values, node.resolve_topic_name)
         for note in notes:
             node.get_logger().info(note)
         self.rates = Rates()
@@ -187,6 +187,10 @@ class Session:
         self._outputs.close()
         return stopped
 
+    def has_ended(self, wait_s: float) -> bool:
+        """Whether the worker's last step is over, at most wait_s after close()."""
+        return self._worker.stop(wait_s)
+
     def dropped(self) -> Counter[str]:
         """reason -> how many messages, frames and requests were not used."""
         skipped = self.snapshot.stats.tasks_skipped
@@ -280,9 +284,12 @@ class Session:
         return self._node.get_clock().now().nanoseconds
 
 
-def _checked(values: Mapping[str, Value]) -> tuple[Contract, list[str]]:
+def _checked(
+    values: Mapping[str, Value], resolve: Callable[[str], str]
+) -> tuple[Contract, list[str]]:
     """The contract if it fits the checkpoint, and what is worth a line in the log."""
     contract = load_contract(str(values['robot']))
+    refuse_shared_topics(contract, resolve)
     if not values['checkpoint']:
         raise OxygenError('checkpoint is empty: set it to the folder of a checkpoint')
     findings = preflight(values, contract)

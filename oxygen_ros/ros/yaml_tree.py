@@ -118,15 +118,17 @@ class Node:
             raise self.fail(allowed)
         return float(value)
 
-    def positive(self) -> float:
-        """A finite number above 0."""
-        value = self.number('a number above 0')
-        if value <= 0:
-            raise self.fail('a number above 0')
+    def between(self, low: float, high: float) -> float:
+        """A number in a range, both ends included."""
+        allowed = f'a number from {low:g} to {high:g}'
+        value = self.number(allowed)
+        if not low <= value <= high:
+            raise self.fail(allowed)
         return value
 
-    def count(self) -> int:
-        """A whole number above 0."""
-        if isinstance(self.value, bool) or not isinstance(self.value, int) or self.value < 1:
-            raise self.fail('a whole number above 0')
-        return self.value
+    def count(self, high: int) -> int:
+        """A whole number from 1 to high."""
+        value = self.value
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
+            raise self.fail(f'a whole number from 1 to {high}')
+        return value

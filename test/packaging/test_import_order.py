@@ -49,7 +49,7 @@ ORDER = {
     'ros.contract': 'ros.joints ros.yaml_tree types',
     'ros.conversions': 'ros.pixels types numpy PIL cv_bridge',
     'ros.domain': 'types',
-    'ros.early': '',
+    'ros.early': 'ros.node',
     'ros.parameter_rows': 'types',
     'ros.pixels': 'numpy',
     'ros.task_parameters': 'ros.parameter_rows tasks types',
@@ -194,6 +194,7 @@ def test_the_order_refuses_what_design_refuses():
         ('oxygen_ros.engine.scheduler', 'torch'),
         ('oxygen_ros.engine.kv_size', 'torch'),
         ('oxygen_ros.policy', 'rclpy'),
+        ('oxygen_ros.ros.early', 'rclpy'),  # what oxygen_node begins with
         ('oxygen_ros.ros.observation_buffer', 'torch'),
         ('oxygen_ros.ros.preflight', 'torch'),
         ('oxygen_ros.check.cli', 'rclpy'),

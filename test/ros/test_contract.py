@@ -1,14 +1,21 @@
 """Contracts: what is read, what is refused and how, what fits a checkpoint. Needs no rclpy."""
 
+import copy
 import dataclasses
+import itertools
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
-from oxygen_ros.ros.contract import Camera, Timing, load_contract
+from oxygen_ros.ros.contract import Camera, Timing, _contract, load_contract, refuse_shared_topics
+from oxygen_ros.ros.motion.mover import Mover
+from oxygen_ros.ros.observation_buffer import ObservationBuffer
 from oxygen_ros.ros.preflight import check_contract
-from oxygen_ros.types import OxygenError, PolicyInfo, Verdict
+from oxygen_ros.ros.yaml_tree import Node
+from oxygen_ros.types import ActionChunk, OxygenError, PolicyInfo, Verdict
 
 ROBOTS = Path(__file__).parents[2] / 'config' / 'robots'
 
@@ -110,7 +117,10 @@ WRONG = [
     (put('cameras', 'base_0_rgb', 'topic', value='a b'), ["topic is 'a b'", 'topic name']),
     (
         put('cameras', 'base_0_rgb', 'topic', value='cameras/wrist/image_raw/compressed'),
-        ['cameras names the topic {cameras/wrist/image_raw/compressed} more than once'],
+        [
+            'cameras.base_0_rgb.topic and cameras.left_wrist_0_rgb.topic are the same topic '
+            'cameras/wrist/image_raw/compressed'
+        ],
     ),
     (put('state', 'joints', value=[]), ['state.joints is []', 'at least one']),
     (
@@ -119,18 +129,26 @@ WRONG = [
     ),
     (put('state', 'joints', 0, value='shoulder_pan'), ['state.joints[0]', '{name}']),
     (put('state', 'joints', 0, value={'name': ''}), ['state.joints[0].name is empty']),
-    (put('actions', 'step_period_s', value='fast'), ["step_period_s is 'fast'", 'above 0']),
-    (put('actions', 'step_period_s', value=0), ['step_period_s is 0', 'above 0']),
-    (put('actions', 'step_period_s', value=True), ['step_period_s is True', 'above 0']),
-    (put('actions', 'step_period_s', value=float('nan')), ['step_period_s is nan', 'above 0']),
+    (put('actions', 'step_period_s', value='fast'), ["step_period_s is 'fast'", '0.001 to 60']),
+    (put('actions', 'step_period_s', value=0), ['step_period_s is 0', '0.001 to 60']),
+    (put('actions', 'step_period_s', value=True), ['step_period_s is True', '0.001 to 60']),
+    (put('actions', 'step_period_s', value=float('nan')), ['step_period_s is nan', '0.001 to 60']),
     (put('actions', 'valid_for_s', value=0.01), ['valid_for_s is 0.01', 'step_period_s (0.05)']),
     (put('actions', 'when_expired', value='stop'), ["'stop'", '{hold, ramp, silence}']),
     (put('actions', 'when_stopped', value='ramp'), ["'ramp'", '{hold, silence}']),
     (put('actions', 'merge', value='mix'), ["'mix'", '{replace, blend, average, realtime}']),
-    (put('actions', 'blend_steps', value=0), ['blend_steps is 0', 'a whole number above 0']),
+    (
+        put('actions', 'blend_steps', value=0),
+        ['blend_steps is 0', 'a whole number from 1 to 10000'],
+    ),
     (put('actions', 'blend_steps', value=1.5), ['blend_steps is 1.5', 'a whole number']),
     (put('actions', 'trajectory_topic', value='a b'), ["'a b'", 'a topic name']),
-    (put('joints', 'gripper', 'max_velocity', value=0), ['gripper.max_velocity is 0', 'above 0']),
+    (put('actions', 'trajectory_topic', value=' '), ["trajectory_topic is ' '", 'a text']),
+    (put('actions', 'trajectory_topic', value='x' * 201), ['trajectory_topic is', 'a topic name']),
+    (put('actions', 'trajectory_topic', value='~/language/x'), ["the node's own"]),
+    (put('actions', 'step_period_s', value=1e-10), ['step_period_s is 1e-10', '0.001 to 60']),
+    (put('actions', 'valid_for_s', value=1e12), ['valid_for_s is 1000000000000.0', '0.001 to']),
+    (put('joints', 'gripper', 'max_velocity', value=0), ['gripper.max_velocity is 0', '1e-06 to']),
     (
         put('joints', 'gripper', value={'lower': 0.8, 'upper': 0.0}),
         ['joints.gripper', 'lower 0.8 must be below upper 0'],
@@ -147,6 +165,107 @@ def test_refused_with_file_key_and_what_is_allowed(change, words, tree, load):
         load(tree)
     for word in ['robot.yaml', *words]:
         assert word in str(caught.value)
+
+
+USERS = {
+    'cameras.base_0_rgb.topic': ('cameras', 'base_0_rgb', 'topic'),
+    'cameras.left_wrist_0_rgb.topic': ('cameras', 'left_wrist_0_rgb', 'topic'),
+    'state.topic': ('state', 'topic'),
+    'instruction.topic': ('instruction', 'topic'),
+    'actions.trajectory_topic': ('actions', 'trajectory_topic'),
+}
+
+
+@pytest.mark.parametrize(('first', 'second'), itertools.combinations(USERS, 2))
+def test_two_entries_of_one_topic_are_refused(first, second, tree, load):
+    for user in (first, second):
+        put(*USERS[user], value='shared')(tree)
+    with pytest.raises(OxygenError, match=f'{first} and {second} are the same topic shared'):
+        load(tree)
+
+
+@pytest.mark.parametrize('user', USERS)
+def test_a_topic_of_the_node_itself_is_refused(user, tree, load):
+    put(*USERS[user], value='~/action')(tree)
+    with pytest.raises(OxygenError, match=f"{user} and the node's own are the same topic"):
+        load(tree)
+
+
+def test_topics_that_are_one_in_the_graph_are_refused(tree, load):
+    put('actions', 'trajectory_topic', value='/joint_states')(tree)
+    contract = load(tree)  # in a namespace they are two
+    refuse_shared_topics(contract, lambda topic: topic if topic[0] == '/' else f'/robot/{topic}')
+    with pytest.raises(OxygenError, match='same topic /joint_states'):
+        refuse_shared_topics(contract, lambda topic: f'/{topic.lstrip("/")}')
+
+
+VALUES = [None, '', ' ', 'x', '~/x', 'x' * 300, True, 0, -1, 7, 10**30, -0.0, 1e-300, 1e-10, 1e-3,
+          0.3, 60.0, 1e6, 1e300, math.inf, math.nan, [], {}, ['x'], {'name': 'x'}]  # fmt: skip
+
+
+def leaves(tree, keys=()):
+    """The place of every value that is no mapping or list."""
+    pairs = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    for key, value in pairs:
+        if isinstance(value, dict | list):
+            yield from leaves(value, (*keys, key))
+        yield (*keys, key)
+
+
+def whole(tree):
+    """The demo's contract with every key that there is."""
+    tree['actions'] |= {'when_expired': 'ramp', 'ramp_s': 0.3, 'blend_steps': 4, 'merge': 'blend',
+                        'trajectory_topic': 'arm', 'when_stopped': 'hold'}  # fmt: skip
+    tree['joints']['gripper'] |= {'lower': 0.0, 'upper': 1.0, 'max_velocity': 1.0,
+                                  'max_acceleration': 2.0}  # fmt: skip
+    tree['timing'] = {'sync_tolerance_ms': 50, 'image_max_age_ms': 500, 'state_max_age_ms': 200}
+    return tree
+
+
+@pytest.mark.filterwarnings('error')
+def test_whatever_a_value_is_the_contract_is_refused_or_moves_a_robot(tree, load):
+    """Through the buffer and the mover, to the ends of the chunk and of its ramp."""
+    whole(tree)
+    runs = 0
+    for keys in leaves(tree):
+        for value in VALUES:
+            changed = copy.deepcopy(tree)
+            put(*keys, value=value)(changed)
+            try:
+                contract = contract_of(changed)
+            except OxygenError as error:
+                assert 'robot.yaml' in str(error)
+                continue
+            move(contract)
+            runs += 1
+    assert runs > 100
+
+
+def contract_of(tree):
+    """What load_contract makes of a file, without the file."""
+    return _contract(Node(tree, 'robot contract robot.yaml'), 'robot.yaml')
+
+
+def move(contract):
+    """A frame comes of the contract's inputs, and a chunk is streamed to its end."""
+    begin_ns, names = 10**18, contract.state.names
+    buffer = ObservationBuffer(contract, judge_stamps=True)
+    buffer.set_instruction('go')
+    buffer.add_joint_state(np.zeros(len(names), np.float32), begin_ns, begin_ns)
+    pixels = np.zeros((2, 2, 3), np.uint8)
+    seen = [buffer.add_image(slot, pixels, begin_ns, begin_ns) for slot in contract.slots]
+    assert any(seen)
+    actions = contract.actions
+    mover = Mover(actions, 1 / 70)
+    rows = np.tile(np.linspace(0, 0.5, 10, dtype=np.float32)[:, None], len(actions.names))
+    plan = mover.offer(ActionChunk(rows, 0, begin_ns, 0, 0), begin_ns)
+    assert np.isfinite(mover.rows_ahead(plan, begin_ns)[0]).all()
+    span_s = max(actions.valid_for_s, 10 * actions.step_period_s) + actions.ramp_s
+    for now_ns in (begin_ns + np.linspace(0, 1.1e9 * span_s, 40)).astype(np.int64).tolist():
+        step = mover.tick(now_ns, now_ns)
+        assert step is None or np.isfinite(step.values).all()
+        for seconds in (now_ns + round(actions.valid_for_s * 1e9)) // 10**9, now_ns // 10**9:
+            assert seconds < 2**31
 
 
 def test_no_required_camera(tree, load):

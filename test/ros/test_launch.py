@@ -10,6 +10,7 @@ REASON = 'launch_ros is not installed: it comes with a ROS 2 distribution, not w
 launch = pytest.importorskip('launch', reason=REASON)
 pytest.importorskip('launch_ros', reason=REASON)
 
+AUTOSTART = {'/**': {'ros__parameters': {'autostart': True}}}
 FOLDER = Path(__file__).resolve().parents[2] / 'launch'
 
 
@@ -49,15 +50,16 @@ def test_only_arguments_that_were_given_come_on_top_of_the_file(tmp_path):
     file = tmp_path / 'p.yaml'
     file.write_text('/**: {ros__parameters: {seed: 1}}')
     module = load('oxygen.launch.py')
-    theirs, ours = parameters_of(
+    first, theirs, ours = parameters_of(
         module, params_file=str(file), robot='007', autostart='Yes', namespace='/a/'
     )
+    assert first == AUTOSTART
     assert theirs == {'/**': {'ros__parameters': {'seed': 1}}}
     assert ours == {'/a/oxygen': {'ros__parameters': {'robot': '007', 'autostart': True}}}
 
 
-def test_no_arguments_is_no_file():
-    assert parameters_of(load('oxygen.launch.py')) == []
+def test_without_arguments_the_node_starts_itself():
+    assert parameters_of(load('oxygen.launch.py')) == [AUTOSTART]
 
 
 @pytest.mark.parametrize('name', ['autostart', 'use_sim_time'])
@@ -67,7 +69,7 @@ def test_no_arguments_is_no_file():
     + [(text, False) for text in ('false', 'False', '0', 'no', 'off', 'OFF')],
 )
 def test_flags_in_every_usual_spelling(name, text, value):
-    (ours,) = parameters_of(load('oxygen.launch.py'), **{name: text})
+    _, ours = parameters_of(load('oxygen.launch.py'), **{name: text})
     assert ours['/oxygen']['ros__parameters'][name] is value
 
 
