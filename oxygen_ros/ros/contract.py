@@ -25,6 +25,7 @@ MERGES = ('replace', 'blend', 'average', 'realtime')
 STEP_PERIOD_S = (1e-3, 60.0)
 SPAN_S = (1e-3, 3600.0)
 SPAN_MS = (1e-3, 3.6e6)
+POSITION = (-1e9, 1e9)
 LIMIT = (1e-6, 1e9)  # of velocity and acceleration
 MAX_BLEND_STEPS = 10_000
 MAX_TOPIC_CHARS = 200
@@ -249,8 +250,8 @@ def _joint_units(name: str, node: Node) -> Joint:
         scale=keys['scale'].number() if 'scale' in keys else 1.0,
         offset=keys['offset'].number() if 'offset' in keys else 0.0,
         invert=keys['invert'].flag() if 'invert' in keys else False,
-        lower=keys['lower'].number() if 'lower' in keys else None,
-        upper=keys['upper'].number() if 'upper' in keys else None,
+        lower=keys['lower'].between(*POSITION) if 'lower' in keys else None,
+        upper=keys['upper'].between(*POSITION) if 'upper' in keys else None,
         max_velocity=keys['max_velocity'].between(*LIMIT) if 'max_velocity' in keys else None,
         max_acceleration=(
             keys['max_acceleration'].between(*LIMIT) if 'max_acceleration' in keys else None

@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 from oxygen_ros.ros.contract import Camera, Timing, _contract, load_contract, refuse_shared_topics
+from oxygen_ros.ros.joints import JointMap
+from oxygen_ros.ros.motion.limits import Limits
 from oxygen_ros.ros.motion.mover import Mover
 from oxygen_ros.ros.observation_buffer import ObservationBuffer
 from oxygen_ros.ros.preflight import check_contract
@@ -257,7 +259,9 @@ def move(contract):
     assert any(seen)
     actions = contract.actions
     mover = Mover(actions, 1 / 70)
-    rows = np.tile(np.linspace(0, 0.5, 10, dtype=np.float32)[:, None], len(actions.names))
+    model = np.tile(np.linspace(0, 0.5, 10, dtype=np.float32)[:, None], len(actions.names))
+    rows = JointMap(actions.joints).to_robot(model)
+    assert Limits(actions.joints).problem(rows)[0] in ('', 'chunk_out_of_limits')
     plan = mover.offer(ActionChunk(rows, 0, begin_ns, 0, 0), begin_ns)
     assert np.isfinite(mover.rows_ahead(plan, begin_ns)[0]).all()
     span_s = max(actions.valid_for_s, 10 * actions.step_period_s) + actions.ramp_s
