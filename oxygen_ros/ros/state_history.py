@@ -6,15 +6,18 @@ from collections import deque
 
 import numpy as np
 
-MAX_STATES = 2048  # of faster ones the last of each 2048th of the span is remembered
+MAX_STATES = 65_536  # some 15 MB of seven joints; a minute at 1 kHz fits
 
 
 class StateHistory:
-    """Positions by stamp, in ns, over span_ns before the newest. Stamps only rise in it."""
+    """Positions by stamp, in ns, over span_ns before the newest. Stamps only rise in it.
 
-    def __init__(self, span_ns: int) -> None:
+    Of those that come faster the last of each span_ns / most is remembered.
+    """
+
+    def __init__(self, span_ns: int, most: int = MAX_STATES) -> None:
         self._span_ns = span_ns
-        self._gap_ns = span_ns / MAX_STATES
+        self._gap_ns = span_ns / most
         self._states: deque[tuple[int, np.ndarray]] = deque()
 
     def __len__(self) -> int:
