@@ -105,7 +105,7 @@ def test_cleanup_waits_for_no_step_and_configure_does(start, client):
         assert f'cannot configure: {LEAVING}' in node.log
         if number == 0:
             poll(lambda: client.status().detail == 'not configured', 30, lambda: 'the end')
-    assert node.stop(timeout=5) == 0, node.log
+    assert node.stop() == 0, node.log
     assert 'Traceback' not in node.log
 
 
