@@ -24,6 +24,8 @@ def find_device(name: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise OxygenError(f'device {name!r} is not there: {error}; use cpu or cuda') from error
+    if device.type not in ('cpu', 'cuda'):
+        raise OxygenError(f'device {name!r} cannot run a model here: use cpu or cuda')
     return device
 
 

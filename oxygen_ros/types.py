@@ -200,6 +200,7 @@ class EngineStats:
     rows_in_use: int = 0
     rows_max: int = 0  # most language rows decoded in one step
     rows_limit: int = 0
+    to_admit: int = 0  # of rows_in_use: their first token is what comes next
     kv_bytes_in_use: int = 0
     kv_bytes_limit: int = 0
     budget_steps: int = 0  # decode steps the current frame may still use, -1 unlimited

@@ -37,6 +37,7 @@ class Arrivals:
         return {
             'camera_to_chunk_ms_p50': median(self.chunk_ms),
             'camera_to_chunk_ms_p99': quantile(self.chunk_ms, 0.99),
+            'camera_to_chunk_ms_n': len(self.chunk_ms),
             'ttft_ms_p50': median(self.ttft_ms),
             'answer_ms_p50': median(self.answer_ms),
             'tok_per_s': self.tokens / self.seconds,

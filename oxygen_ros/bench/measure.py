@@ -13,6 +13,8 @@ import torch
 
 from oxygen_ros.bench.families import make_inputs
 from oxygen_ros.bench.setting import Setting, build_engine
+from oxygen_ros.bench.timeline import synchronise
+from oxygen_ros.engine.budget import make_budget
 from oxygen_ros.engine.engine import Engine, FrameAnswer
 from oxygen_ros.engine.request import FrameState, RequestState
 from oxygen_ros.engine.scheduler import Decode
@@ -33,17 +35,30 @@ class Samples:
 
 
 class Session:
-    """One mode in closed loop: the next frame comes when the last one's work is done."""
+    """One mode in closed loop: the next frame comes when the last one's work is done.
 
-    def __init__(self, model: Pi05, setting: Setting, mode: str) -> None:
-        budget = setting.budget if mode == 'continuous' else 'unlimited'
-        self.engine = build_engine(model, setting, mode, budget)
-        self._setting, self._mode = setting, mode
+    roomy: a setting with the most rows and tokens that change() will ask for.
+    """
+
+    def __init__(
+        self, model: Pi05, setting: Setting, mode: str, roomy: Setting | None = None
+    ) -> None:
+        self.engine = build_engine(model, roomy or setting, mode, 'unlimited')
+        self._mode = mode
+        self.change(setting)
         self._inputs = [make_inputs(model, setting, number) for number in range(3)]
         spec = model.spec
         self._noise = torch.randn(spec.horizon, spec.action_dim)
-        self._asked: dict[str, int] = {}
         self._number = 0
+
+    def change(self, setting: Setting) -> None:
+        """Go on with other tokens and another budget; what runs is cancelled."""
+        self._setting = setting
+        self._asked: dict[str, int] = {}  # request -> when, ns
+        self.engine.cancel()
+        self.engine.step()
+        budget = setting.budget if self._mode == 'continuous' else 'unlimited'
+        self.engine.scheduler.budget = make_budget(budget)
 
     def warm_up(self) -> None:
         """Reach the steady state: answers of as many frames as there are rows overlap in it."""
@@ -123,8 +138,7 @@ class Phases:
         began = time.perf_counter_ns()
         for _ in range(repeats):
             result = call()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
+        synchronise(self._model.device)
         took = (time.perf_counter_ns() - began) / 1e6 / repeats
         self.times.setdefault(name, []).append(took)
         return result

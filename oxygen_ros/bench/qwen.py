@@ -8,6 +8,7 @@ import torch
 
 from oxygen_ros.bench.setting import Setting
 from oxygen_ros.checkpoint import load_into
+from oxygen_ros.types import OxygenError
 
 MERGED = 4  # patches of one image token
 _OTHERS = 2  # vision tokens around an image
@@ -39,10 +40,21 @@ def fill(model: torch.nn.Module, weights: Weights) -> None:
     )
 
 
+def check_prompt(setting: Setting) -> None:
+    """The prompt has room for the tokens around each image. Raises OxygenError."""
+    least = _OTHERS * setting.cameras + 1
+    if setting.prompt_tokens < least:
+        raise OxygenError(
+            f'--prompt-tokens is {setting.prompt_tokens}: with {setting.cameras} cameras this '
+            f'family needs at least {least}'
+        )
+
+
 def prefix(
     config: Any, patches: tuple[int, int], setting: Setting, random: torch.Generator
 ) -> Prefix:
     """Images of so many patches in height and width, then words. config: of the backbone."""
+    check_prompt(setting)
     rows, columns = patches
     tokens, cameras = rows * columns // MERGED, setting.cameras
     start, end = config.vision_start_token_id, config.vision_end_token_id

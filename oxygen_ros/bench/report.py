@@ -8,6 +8,8 @@ from typing import Any
 from oxygen_ros.bench.measure import Phases, Samples, median, quantile
 from oxygen_ros.bench.setting import Setting
 
+_EQUAL = 0.02  # delivered tokens a frame may differ from T by this share
+
 
 def mode_numbers(samples: Samples, horizon: int) -> dict[str, Any]:
     """One mode's medians. actions_per_s counts every step of a chunk as delivered."""
@@ -25,22 +27,41 @@ def mode_numbers(samples: Samples, horizon: int) -> dict[str, Any]:
         'camera_to_chunk_ms': {
             'p50': quantile(samples.chunk_ms, 0.5),
             'p99': quantile(samples.chunk_ms, 0.99),
+            'n': len(samples.chunk_ms),
         },
     }
 
 
-def ideal_speedup(times: Mapping[str, float], setting: Setting) -> float:
-    """What sharing and batching can give on this chip, from the phase times of the same run.
+def mode_costs(times: Mapping[str, float], setting: Setting) -> dict[str, float]:
+    """Mode -> ms of a frame by the times of its phases alone.
 
-    Isolated: 2 prefills, the action loop and T decode steps alone. Continuous: 1 prefill, the
-    action loop and k steps of T / k rows. The engine does with T - 1 steps in both: an answer's
-    first token comes from the prefill and costs a language head alone.
+    Isolated: 2 prefills, the action loop and T decode steps alone; shared_kv: 1 prefill less;
+    continuous: 1 prefill, the action loop and k steps of T / k rows. The engine does with T - 1
+    steps in each: an answer's first token comes from the prefill and costs a language head alone.
     """
-    assert isinstance(setting.budget, int)
-    prefill, act = times['prefill'], times['act']
-    alone = 2 * prefill + act + setting.tokens * times['decode_1']
-    together = prefill + act + setting.budget * times[f'decode_{setting.rows}']
-    return alone / together
+    frame = times['prefill'] + times['act']
+    alone = setting.tokens * times['decode_1']
+    together = setting.steps_per_frame * times[f'decode_{setting.rows}']
+    return {
+        'isolated': frame + times['prefill'] + alone,
+        'shared_kv': frame + alone,
+        'continuous': frame + together,
+    }
+
+
+def speed_ups(result: dict[str, Any], setting: Setting) -> dict[str, Any]:
+    """Measured, ideal, and their quotient; or why there is none. Empty without both modes."""
+    modes = result['modes']
+    if not {'isolated', 'continuous'} <= set(modes):
+        return {}
+    delivered = {mode: modes[mode]['tokens_per_frame'] for mode in ('isolated', 'continuous')}
+    if any(abs(tokens / setting.tokens - 1) > _EQUAL for tokens in delivered.values()):
+        told = ', '.join(f'{mode} {tokens:.2f}' for mode, tokens in delivered.items())
+        return {'no_speedup': f'the work is not equal: tokens per frame {told}'}
+    speedup = modes['isolated']['frame_ms'] / modes['continuous']['frame_ms']
+    costs = mode_costs(result['phases_ms'], setting)
+    ideal = costs['isolated'] / costs['continuous']
+    return {'speedup': speedup, 'ideal': ideal, 'realised_over_ideal': speedup / ideal}
 
 
 def decode_rates(times: Mapping[str, float]) -> dict[str, float]:
@@ -52,6 +73,61 @@ def decode_rates(times: Mapping[str, float]) -> dict[str, float]:
 def phase_medians(phases: Phases) -> dict[str, float]:
     """Median ms of every phase."""
     return {name: median(values) for name, values in phases.times.items()}
+
+
+def print_result(result: dict[str, Any]) -> None:
+    """The setting, a line per mode, a line per phase, and the aims."""
+    _print_setting(result)
+    roof = result.get('roofline_ms', {})
+    lines = [_mode_line(mode, numbers, roof) for mode, numbers in result['modes'].items()]
+    print(table([_HEAD, *lines]))
+    print('p99 of fewer than 100 frames is the largest; ttft and chunk in ms')
+    whole = {'frame without language': result['frame_without_language_ms']}
+    for phase, ms in {**result['phases_ms'], **whole}.items():
+        print(f'{phase}: {ms:.2f} ms{_ceiling(roof, phase)}')
+    if 'speedup' in result:
+        print(
+            f'speed-up {result["speedup"]:.2f}, ideal {result["ideal"]:.2f}, realised '
+            f'{result["realised_over_ideal"]:.3f}'
+        )
+    if 'no_speedup' in result:
+        print(f'no speed-up: {result["no_speedup"]}')
+
+
+def print_growth(result: dict[str, Any]) -> None:
+    """The setting, and a line of phases for each case."""
+    _print_setting(result)
+    phases = [name for name in result['growth'][0] if name != 'case']
+    lines = [('ms', *phases)]
+    lines += [
+        (case['case'], *(f'{case[name]:.1f}' for name in phases)) for case in result['growth']
+    ]
+    print(table(lines))
+
+
+def _print_setting(result: dict[str, Any]) -> None:
+    print('setting: ' + ', '.join(f'{key} {value}' for key, value in result['setting'].items()))
+    print(f'execution that ran: {result["setting"]["execution_used"]}')
+
+
+_HEAD = ('mode', 'frame ms', 'frames/s', 'actions/s', 'tok/s', 'ttft', 'chunk p50/p99 of n')
+
+
+def _mode_line(mode: str, n: dict[str, Any], roof: Mapping[str, float]) -> tuple[str, ...]:
+    chunk = n['camera_to_chunk_ms']
+    return (
+        mode,
+        f'{n["frame_ms"]:.1f}{_ceiling(roof, mode)}',
+        f'{n["frames_per_s"]:.2f}',
+        f'{n["actions_per_s"]:.1f}',
+        f'{n["tok_per_s"]:.1f}',
+        f'{n["ttft_ms"]:.1f}',
+        f'{chunk["p50"]:.1f}/{chunk["p99"]:.1f} of {chunk["n"]}',
+    )
+
+
+def _ceiling(roof: Mapping[str, float], name: str) -> str:
+    return f' (roofline {roof[name]:.2f})' if name in roof else ''
 
 
 def table(rows: list[tuple[str, ...]]) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from oxygen_ros.bench.report import mode_costs
 from oxygen_ros.bench.setting import Setting
 from oxygen_ros.checkpoint import Pi05Arch, tensor_shapes
 from oxygen_ros.checkpoint.arch import EMBED, EXPERT, LANGUAGE, LM_HEAD, VISION
@@ -30,8 +32,13 @@ def chip_of(device_name: str) -> Chip | None:
     return next((chip for key, chip in CHIPS.items() if key in device_name), None)
 
 
-def roofline_ms(chip: Chip, arch: Pi05Arch, setting: Setting, item: int) -> dict[str, float]:
-    """Phase -> ms, the larger of arithmetic and memory time. item: bytes of a weight."""
+def roofline_ms(
+    chip: Chip, arch: Pi05Arch, setting: Setting, item: int, rows: Sequence[int]
+) -> dict[str, float]:
+    """Phase or mode -> ms, the larger of arithmetic and memory time.
+
+    item: bytes of a weight. rows: of decode steps, 1 and the setting's beside them.
+    """
     sizes = _parameters(arch)
     image_tokens = setting.cameras * arch.tokens_per_camera
     prefix = image_tokens + setting.prompt_tokens
@@ -56,13 +63,14 @@ def roofline_ms(chip: Chip, arch: Pi05Arch, setting: Setting, item: int) -> dict
     )
     prefill = phase(sizes['lm'], prefix, prefix, arch.depth, heads)
     step = phase(sizes['expert'], setting.horizon, prefix, arch.depth, heads)
-    return {
+    phases = {
         'vision': vision,
         'prefill': vision + prefill,
         'act': setting.denoise_steps * step,
-        'decode_1': decode(1),
-        f'decode_{setting.rows}': decode(setting.rows),
+        **{f'decode_{count}': decode(count) for count in sorted({1, setting.rows, *rows})},
     }
+    frame = phases['prefill'] + phases['act']
+    return {**phases, 'frame without language': frame, **mode_costs(phases, setting)}
 
 
 def _parameters(arch: Pi05Arch) -> dict[str, int]:

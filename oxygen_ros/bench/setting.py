@@ -41,12 +41,18 @@ class Setting:
     @property
     def rows(self) -> int:
         """Language rows at steady state: requests of T tokens, k steps per frame each."""
-        return -(-self.tokens // max(self.steps_per_frame, 1))
+        return -(-self.tokens // max(self.steps_per_frame, 1)) if self.tokens else 0
 
     @property
     def steps_per_frame(self) -> int:
-        """k, 1 where the budget is no number."""
-        return self.budget if isinstance(self.budget, int) else 1
+        """k; all T where it is unlimited or more than T, and 1, the least, where it is 'auto'."""
+        if isinstance(self.budget, int):
+            return min(self.budget, self.tokens)
+        return 1 if self.budget == 'auto' else self.tokens
+
+    def limits(self, longest: int = 1) -> Limits:
+        """What an engine allocates. longest: of an answer, in times of the setting's tokens."""
+        return Limits(self.rows + 1, 64, 0, longest * max(self.tokens, 1))
 
 
 def network(setting: Setting) -> Pi05:
@@ -55,13 +61,14 @@ def network(setting: Setting) -> Pi05:
         raise OxygenError(f'size is {setting.size!r}, allowed: {", ".join(SIZES)}')
     arch = Pi05Arch(**SIZES[setting.size], horizon=setting.horizon)
     options = Pi05Options(max_cameras=setting.cameras, max_prompt_tokens=setting.prompt_tokens)
-    return Pi05(arch, options, torch.device(setting.device), DTYPES[setting.dtype])
+    model = Pi05(arch, options, torch.device(setting.device), DTYPES[setting.dtype])
+    model.tie_head()
+    return model
 
 
 def build_model(setting: Setting) -> Pi05:
     """The network with random weights that never ends an answer by itself."""
     model = network(setting)
-    model.tie_head()
     arch, dtype = model.arch, DTYPES[setting.dtype]
     weights = RandomWeights(0, dtype, spoken=range(4, arch.vocab_size), eos_id=1)
     shapes = tensor_shapes(arch)
@@ -76,16 +83,12 @@ def build_model(setting: Setting) -> Pi05:
 def build_engine(
     model: Pi05, setting: Setting, mode: str, budget: str | int, longest: int = 1
 ) -> Engine:
-    """An engine of one mode on a model that several engines share.
-
-    longest: of an answer, in times of the setting's tokens.
-    """
-    limits = Limits(max(setting.rows, 1) + 1, 64, 0, longest * max(setting.tokens, 1))
+    """An engine of one mode on a model that several engines share; longest as in limits()."""
     return Engine(
         model,
         mode,
         make_budget(budget),
-        limits,
+        setting.limits(longest),
         setting.denoise_steps,
         2**40,
         time.monotonic_ns,

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from oxygen_ros.bench.qwen import MERGED, fill, prefix
+from oxygen_ros.bench.qwen import MERGED, check_prompt, fill, prefix
 from oxygen_ros.bench.setting import Setting
 from oxygen_ros.checkpoint import random_qwen
 from oxygen_ros.checkpoint.random_starvla import SIZES, StarvlaWeights, tensor_shapes
@@ -25,6 +25,7 @@ _ACTIONS = 7  # of the robot, as its state
 
 def network(setting: Setting, head: str = 'QwenPI_v3') -> StarVLA:
     """The network without weights; on the device 'meta' it takes no memory."""
+    check_prompt(setting)
     layout = random_layout(setting, head)
     return StarVLA(layout, torch.device(setting.device), DTYPES[setting.dtype])
 

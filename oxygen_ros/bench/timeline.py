@@ -9,9 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from oxygen_ros.engine.engine import Engine
 
-PHASES = ('prefill', 'act', 'admit', 'decode')
+# phase -> rows that a call of the runner's function of that name advances
+PHASES: dict[str, Callable[..., int]] = {
+    'prefill': lambda *_: 0,
+    'act': lambda *_: 0,
+    'admit': lambda *_: 1,
+    'decode': lambda plan: len(plan.requests),
+}
 
 
 @dataclass(frozen=True)
@@ -25,50 +33,63 @@ class Span:
 
 
 class Timeline:
-    """Wraps an engine's runner and model while it records; the wrapped functions are restored."""
+    """Wraps an engine's runner while it records: every way to run a model goes through that.
+
+    The device is waited for at both ends of a phase, so that a span is work and not its launch.
+    In `isolated` an admission has a prefill of its own inside.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self.spans: list[Span] = []
         self._runner: Any = engine.runner
-        self._model: Any = engine.model
+        self._device = engine.model.device
 
     def __enter__(self) -> Timeline:
-        self._wrap(self._runner, 'prefill', 'prefill', lambda *_: 0)
-        self._wrap(self._model, 'act', 'act', lambda *_: 0)
-        self._wrap(self._runner, 'admit', 'admit', lambda *_: 1)
-        self._wrap(self._runner, 'decode', 'decode', lambda plan: len(plan.requests))
+        for phase in PHASES:
+            self._wrap(phase)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for owner, name in ((self._runner, 'prefill'), (self._model, 'act')):
-            delattr(owner, name)
-        for name in ('admit', 'decode'):
-            delattr(self._runner, name)
+        for phase in PHASES:
+            delattr(self._runner, phase)
 
-    def _wrap(self, owner: Any, name: str, phase: str, rows: Callable[..., int]) -> None:
-        inner = getattr(owner, name)
+    def _wrap(self, phase: str) -> None:
+        inner, rows = getattr(self._runner, phase), PHASES[phase]
 
-        def timed(*args: Any, **keywords: Any) -> Any:
+        def timed(*args: Any) -> Any:
+            synchronise(self._device)
             began = time.perf_counter_ns()
-            result = inner(*args, **keywords)
+            result = inner(*args)
+            synchronise(self._device)
             self.spans.append(Span(phase, began, time.perf_counter_ns(), rows(*args)))
             return result
 
-        object.__setattr__(owner, name, timed)
+        setattr(self._runner, phase, timed)
 
     def write_trace(self, path: Path) -> None:
         """Chrome's trace format, which ui.perfetto.dev opens."""
         first = min((span.began_ns for span in self.spans), default=0)
+        names = [
+            {'name': 'thread_name', 'ph': 'M', 'pid': 0, 'tid': level, 'args': {'name': phase}}
+            for level, phase in enumerate(PHASES)
+        ]
+        levels = list(PHASES)
         events = [
             {
                 'name': span.phase,
                 'ph': 'X',
                 'pid': 0,
-                'tid': PHASES.index(span.phase),
+                'tid': levels.index(span.phase),
                 'ts': (span.began_ns - first) / 1e3,
                 'dur': (span.ended_ns - span.began_ns) / 1e3,
                 'args': {'rows': span.rows},
             }
             for span in self.spans
         ]
-        path.write_text(json.dumps({'traceEvents': events}), encoding='utf-8')
+        path.write_text(json.dumps({'traceEvents': [*names, *events]}), encoding='utf-8')
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until a device has done what it was given."""
+    if device.type == 'cuda':
+        torch.cuda.synchronize(device)

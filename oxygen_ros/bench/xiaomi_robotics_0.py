@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from oxygen_ros.bench.qwen import MERGED, fill, prefix
+from oxygen_ros.bench.qwen import MERGED, check_prompt, fill, prefix
 from oxygen_ros.bench.setting import Setting
 from oxygen_ros.checkpoint.random_xiaomi_robotics_0 import XiaomiWeights, random_layout
 from oxygen_ros.models.xiaomi_robotics_0 import XiaomiRobotics0
@@ -18,6 +18,7 @@ _SUFFIX = 7  # tokens of the action branch's own words, with the makers' tokeniz
 
 def network(setting: Setting) -> XiaomiRobotics0:
     """The network without weights; on the device 'meta' it takes no memory."""
+    check_prompt(setting)
     rows, columns = _GRIDS[setting.size]
     layout = random_layout(
         setting.size,

@@ -1,16 +1,29 @@
-"""How much decoding may happen per frame. No tensors here; times are steady nanoseconds."""
+"""How much language may run per frame. No tensors here; times are steady nanoseconds."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections import Counter, defaultdict
+from typing import NamedTuple, Protocol
 
 from oxygen_ros.types import OxygenError
 
 _FRESH = 0.2  # weight of the newest measurement in a running mean
+_PATIENCE = 10  # frames in a row for which words may be held back for want of time
+DECODE, APPEND, PREFILL = 'decode', 'append', 'prefill'
+
+
+class Work(NamedTuple):
+    """One unit of language. size: rows of a decode step, prompt words of an admission.
+
+    kind: DECODE, or an admission that finds its prefix (APPEND) or computes it (PREFILL).
+    """
+
+    kind: str
+    size: int
 
 
 class Budget(Protocol):
-    """Asked before every decode step."""
+    """Asked before every admission and every decode step."""
 
     name: str
     used: int  # decode steps since the last frame or grant
@@ -21,11 +34,11 @@ class Budget(Protocol):
     def refill(self, now: int) -> None:
         """A chunk was handed out, or the idle timer fired because no frame came when due."""
 
-    def spend(self, rows: int, took_ns: int) -> None:
-        """One decode step of so many rows was run."""
+    def spend(self, work: Work, took_ns: int) -> None:
+        """This was run."""
 
-    def allows(self, now: int, rows: int) -> bool:
-        """Whether one more step of so many rows may be run."""
+    def allows(self, now: int, work: Work) -> bool:
+        """Whether this may be run; the answer stays the same until time or a call changes it."""
         ...
 
     def left(self) -> int:
@@ -34,7 +47,7 @@ class Budget(Protocol):
 
 
 class FixedBudget:
-    """k decode steps per frame, as in the paper; None is unlimited."""
+    """k decode steps per frame, as in the paper; None is unlimited. Admissions are free."""
 
     def __init__(self, steps: int | None) -> None:
         self.steps = steps
@@ -48,13 +61,13 @@ class FixedBudget:
         """A chunk was handed out, or the idle timer fired."""
         self.used = 0
 
-    def spend(self, rows: int, took_ns: int) -> None:
-        """One decode step was run."""
-        self.used += 1
+    def spend(self, work: Work, took_ns: int) -> None:
+        """This was run."""
+        self.used += work.kind == DECODE
 
-    def allows(self, now: int, rows: int) -> bool:
-        """Whether one more step is within the budget."""
-        return self.steps is None or self.used < self.steps
+    def allows(self, now: int, work: Work) -> bool:
+        """Whether it is no decode step, or one within the budget."""
+        return work.kind != DECODE or self.steps is None or self.used < self.steps
 
     def left(self) -> int:
         """Steps left, -1 for unlimited."""
@@ -62,7 +75,11 @@ class FixedBudget:
 
 
 class AutoBudget:
-    """As many steps as fit before the next frame is due, from measured step times."""
+    """What fits before the next frame is due, from measured times of steps and admissions.
+
+    What was held back at ten frames in a row may run once all the same: so no request starves, and
+    a time that was wrong once is measured again.
+    """
 
     name = 'auto'
 
@@ -72,7 +89,9 @@ class AutoBudget:
         self._period: float | None = None  # ns between frames, running mean
         self._arrived: int | None = None
         self._due: float | None = None  # when the next frame is expected
-        self._step_ns: dict[int, float] = {}  # rows -> running mean
+        self._took_ns: defaultdict[str, dict[int, float]] = defaultdict(dict)  # running means
+        self._held: set[str] = set()  # kinds refused since the last frame or grant
+        self._held_frames: Counter[str] = Counter()  # kind -> frames in a row
 
     def frame_arrived(self, now: int) -> None:
         """Learn the frame period; a pause of four periods starts the learning anew."""
@@ -81,37 +100,53 @@ class AutoBudget:
             paused = self._period is not None and gap >= 4 * self._period
             self._period = None if paused else _mean(self._period, gap)
         self._arrived = now
-        self._due = None if self._period is None else now + self._period
+        self._due = None if self._period is None else self._came(now) + self._period
 
     def refill(self, now: int) -> None:
         """A chunk was handed out, or the idle timer fired because no frame came when due."""
         self.used = 0
         if self._due is not None and self._period is not None and now > self._due:
             self._due = now + self._period
+        self._held_frames.update(self._held)
+        self._held.clear()
 
-    def spend(self, rows: int, took_ns: int) -> None:
-        """One decode step was run and measured."""
-        self.used += 1
-        self._step_ns[rows] = _mean(self._step_ns.get(rows), took_ns)
+    def spend(self, work: Work, took_ns: int) -> None:
+        """This was run and measured."""
+        self.used += work.kind == DECODE
+        known = self._took_ns[work.kind]
+        known[work.size] = _mean(known.get(work.size), took_ns)
+        self._held.discard(work.kind)
+        self._held_frames[work.kind] = 0
 
-    def allows(self, now: int, rows: int) -> bool:
-        """Whether a step of so many rows would end before the next frame is due."""
-        if self._due is None:
+    def allows(self, now: int, work: Work) -> bool:
+        """Whether it would end before the next frame is due, or has been held back for long."""
+        if self._due is None or self._held_frames[work.kind] >= _PATIENCE:
             return True
-        return now + self._estimate(rows) + self.margin_ns <= self._due
+        if now + self._estimate(work) + self.margin_ns <= self._due:
+            return True
+        self._held.add(work.kind)
+        return False
 
     def left(self) -> int:
         """Steps that still fit at the last measured pace; -1 while nothing is known."""
-        if self._due is None or not self._step_ns or self._arrived is None:
+        known = self._took_ns[DECODE]
+        if self._due is None or not known or self._arrived is None:
             return -1
-        pace = max(self._estimate(max(self._step_ns)), 1.0)
+        pace = max(known[max(known)], 1.0)
         return max(0, int((self._due - self._arrived) / pace) - self.used)
 
-    def _estimate(self, rows: int) -> float:
-        """ns of a step; of the nearest row count known when this one is new."""
-        if not self._step_ns:
+    def _came(self, now: int) -> float:
+        """When a frame came that is taken now: if it is a little late, it waited for words."""
+        if self._due is None or self._period is None or not 0 < now - self._due < self._period / 2:
+            return now
+        return self._due + _FRESH * (now - self._due)
+
+    def _estimate(self, work: Work) -> float:
+        """ns that it takes; of the nearest size known when this one is new."""
+        known = self._took_ns[work.kind]
+        if not known:
             return 0.0
-        return self._step_ns[min(self._step_ns, key=lambda known: abs(known - rows))]
+        return known[min(known, key=lambda size: abs(size - work.size))]
 
 
 def _mean(old: float | None, new: float) -> float:

@@ -224,7 +224,8 @@ class Engine:
         except RuntimeError as error:
             _log.exception('request %s failed', state.id)
             return self._end(state, Reason.FAILED, began, str(error))
-        self.scheduler.admitted(plan, result.prefix, result.position_offset)
+        took_ns = time.monotonic_ns() - started
+        self.scheduler.admitted(plan, result.prefix, result.position_offset, took_ns)
         self._time('admit', started)
         return self._token(state, result.token, began)
 
@@ -298,6 +299,7 @@ class Engine:
             rows_in_use=len(scheduler.live),
             rows_max=self._rows_max,
             rows_limit=scheduler.limits.max_rows,
+            to_admit=len(scheduler.to_admit),
             kv_bytes_in_use=self.ledger.bytes_in_use,
             kv_bytes_limit=self.ledger.bytes_limit,
             budget_steps=scheduler.budget.left(),

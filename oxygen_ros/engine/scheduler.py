@@ -1,7 +1,7 @@
-"""What to do next: a frame first, then admissions, then decode steps within the budget.
+"""What to do next: a frame first, then what the budget allows: admissions, decode steps.
 
 Deciding only: no tensors. A plan is one unit of work, so that a new frame, a cancel or a deadline
-never waits longer than one decode step.
+never waits longer than one admission or decode step.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 from dataclasses import dataclass
 
-from oxygen_ros.engine.budget import Budget
+from oxygen_ros.engine.budget import APPEND, DECODE, PREFILL, Budget, Work
 from oxygen_ros.engine.kv_ledger import ACTION, KVLedger
 from oxygen_ros.engine.request import FrameState, Limits, Mode, Phase, RequestState
 from oxygen_ros.types import Reason
@@ -123,22 +123,35 @@ class Scheduler:
         """The next unit of work, with its rows booked; None when nothing is due."""
         if self.frame is not None:
             return self._serve()
-        attached = next((r for r in self.live if r.phase is Phase.ATTACHED), None)
-        decoding = tuple(r for r in self.live if r.phase is Phase.DECODING)
-        if attached is not None and (self.mode.batch or not decoding):
-            return self._admit(attached)
-        if decoding and self.budget.allows(steady, len(decoding)):
-            return Decode(decoding)
-        return None
+        work = self._words(steady)
+        return self._admit(work) if isinstance(work, RequestState) else work
 
     def has_work(self, now: int, steady: int) -> bool:
         """Whether schedule() would find anything, or a request is due to end."""
         if self.frame is not None or self.due_to_end(now):
             return True
-        decoding = sum(r.phase is Phase.DECODING for r in self.live)
-        if decoding < len(self.live) and (self.mode.batch or not decoding):
-            return True
-        return decoding > 0 and self.budget.allows(steady, decoding)
+        return self._words(steady) is not None
+
+    @property
+    def to_admit(self) -> tuple[RequestState, ...]:
+        """Requests with a frame that may be admitted as soon as the budget allows it."""
+        if not self.mode.batch and any(r.phase is Phase.DECODING for r in self.live):
+            return ()
+        return tuple(r for r in self.live if r.phase is Phase.ATTACHED)
+
+    def _words(self, steady: int) -> RequestState | Decode | None:
+        """A request to admit, or a decode step: a step may fit where an admission does not."""
+        for request in self.to_admit[:1]:
+            if self.budget.allows(steady, self._admission(request)):
+                return request
+        decoding = tuple(r for r in self.live if r.phase is Phase.DECODING)
+        if decoding and self.budget.allows(steady, Work(DECODE, len(decoding))):
+            return Decode(decoding)
+        return None
+
+    def _admission(self, request: RequestState) -> Work:
+        kind = APPEND if self.mode.share_prefill else PREFILL
+        return Work(kind, len(request.prompt_tokens))
 
     def _serve(self) -> Serve:
         frame, self.frame = self.frame, None
@@ -179,9 +192,10 @@ class Scheduler:
         self.ledger.release(plan.row, ACTION)
         self.budget.refill(steady)
 
-    def admitted(self, plan: Admit, prefix: int, position_offset: int) -> None:
+    def admitted(self, plan: Admit, prefix: int, position_offset: int, took_ns: int) -> None:
         """The request's prefix and prompt are in its row."""
         request = plan.request
+        self.budget.spend(self._admission(request), took_ns)
         if plan.prefill or plan.fork_from is not None:
             self.ledger.set_prefix(plan.row, prefix)
         if plan.fork_from is not None:
@@ -193,7 +207,7 @@ class Scheduler:
 
     def decoded(self, plan: Decode, took_ns: int) -> None:
         """Each request's last token is now in its row."""
-        self.budget.spend(len(plan.requests), took_ns)
+        self.budget.spend(Work(DECODE, len(plan.requests)), took_ns)
         for request in plan.requests:
             self._grow(request, request.length + 1)
 

@@ -8,6 +8,7 @@ from collections import Counter
 from oxygen_ros.types import EngineStats
 
 BUDGET = 'budget used up'
+ADMISSION = 'no time to begin before the next frame'
 TURN = 'a frame is answered first'
 OVERLOAD = 'frames come too fast'
 ROW = 'no row free'
@@ -18,7 +19,8 @@ class WordWaits:
     """Seconds by reason, booked by the worker after each step and each sleep.
 
     Answers that have begun wait for BUDGET, for the TURN of one frame, or in OVERLOAD for frame
-    after frame; those that have not wait for a ROW or a FRAME. Other threads only read.
+    after frame; those that have not wait for a ROW or a FRAME, or, where they have both, for time
+    for their ADMISSION. Other threads only read.
     """
 
     def __init__(self) -> None:
@@ -29,18 +31,19 @@ class WordWaits:
 
     def slept(self, stats: EngineStats) -> None:
         """Until now the worker had nothing that it was allowed to do."""
-        self._book(stats, BUDGET)
+        held = [BUDGET] if stats.rows_in_use > stats.to_admit else []
+        self._book(stats, *held, *[ADMISSION] * (stats.to_admit > 0))
 
     def stepped(self, stats: EngineStats, answered: bool) -> None:
         """A step ended now; answered: it was a frame's, else one of words."""
         overload = answered and self._answered
         self._answered = answered
-        self._book(stats, (OVERLOAD if overload else TURN) if answered else '')
+        self._book(stats, *[OVERLOAD if overload else TURN] * answered)
 
-    def _book(self, stats: EngineStats, begun: str) -> None:
+    def _book(self, stats: EngineStats, *begun: str) -> None:
         now_s = time.monotonic()
         took_s, self._booked_s = now_s - self._booked_s, now_s
-        reasons = [begun] if begun and stats.rows_in_use else []
+        reasons = list(begun) if stats.rows_in_use else []
         if stats.queued:
             reasons.append(ROW if stats.rows_in_use >= stats.rows_limit else FRAME)
         self.now = tuple(reasons)

@@ -10,10 +10,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+
+from oxygen_ros.types import OxygenError
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / 'test' / 'golden'
@@ -140,7 +143,7 @@ def test_our_side_of_the_benchmark_gives_lerobots_golden_actions(tool, tmp_path)
     command = [sys.executable, str(ROOT / 'tools' / 'bench_peers.py'), '--worker']
     checkpoint = str(GOLDEN / 'pi05_lerobot' / 'checkpoint')
     with pipe.Worker(command, os.environ) as ours:
-        shared = {'dtype': 'float32', 'threads': 1, 'mode': 'shared_kv', 'steps': 10}
+        shared = {'dtype': 'float32', 'threads': 1, 'device': 'cpu', 'steps': 10}
         shared['execution'] = 'fused'
         assert ours.ask('load', checkpoint=checkpoint, **shared)['versions'].keys() >= {'torch'}
         for letter in 'eg':  # all cameras, and one that is absent
@@ -148,11 +151,43 @@ def test_our_side_of_the_benchmark_gives_lerobots_golden_actions(tool, tmp_path)
             own['pixels'] = own.pop('images_processed')
             save_file(own, tmp_path / 'given')
             files = {'inputs': str(tmp_path / 'given'), 'output': str(tmp_path / 'made')}
-            answer = ours.ask('act', steps=10, repeats=2, **files)
-            assert len(answer['ms']) == 2
-            made = load_file(tmp_path / 'made')['actions']
             wanted = expected[f'{letter}.bidirectional.actions_normalized_padded']
-            np.testing.assert_allclose(made, wanted, rtol=0, atol=1e-5)
+            for mode in ('shared_kv', 'isolated'):
+                answer = ours.ask('act', steps=10, repeats=2, mode=mode, **files)
+                assert len(answer['ms']) == 2
+                made = load_file(tmp_path / 'made')['actions']
+                np.testing.assert_allclose(made, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'said'),
+    [
+        (['--device', 'cuda:99'], "device 'cuda:99' is not there"),
+        (['--json', '/tmp'], '/tmp is a folder: name a file in it'),
+        (['--repeats', '0'], 'not allowed, but a whole number from 1'),
+        (['--steps', '-1'], 'not allowed, but a whole number from 1'),
+        (['--prompt-tokens', '201'], 'not allowed, but a whole number from 1 to 200'),
+        (['--size', 'huge'], 'invalid choice'),
+    ],
+)
+def test_wrong_input_of_the_benchmark_is_refused_before_anything_is_made(
+    tmp_path, arguments, said
+):
+    done = run_tool('bench_peers.py', '--env', tmp_path / 'env', *arguments)
+    assert done.returncode == 2 and said in done.stderr
+    assert not (tmp_path / 'env').exists()
+
+
+def test_a_size_that_does_not_fit_both_is_refused(tool, monkeypatch, tmp_path):
+    peers = tool('bench_peers')
+    given = peers._parser().parse_args(['--size', 'full', '--device', 'cpu'])
+    monkeypatch.setattr(peers, 'available_bytes', lambda device: 12 * 2**30)
+    with pytest.raises(OxygenError, match=r'both networks take 12\.\d GiB, cpu has 12.0 GiB free'):
+        peers.check_room(given, tmp_path)
+    monkeypatch.setattr(peers, 'available_bytes', lambda device: 2**40)
+    monkeypatch.setattr(peers.shutil, 'disk_usage', lambda folder: SimpleNamespace(free=1))
+    with pytest.raises(OxygenError, match=r'the checkpoint takes 6\.\d GiB, .* TMPDIR'):
+        peers.check_room(given, tmp_path)
 
 
 @with_lerobot
@@ -173,7 +208,10 @@ def test_both_answer_the_benchmark_alike(tmp_path, cameras):
     assert done.returncode == 0, done.stderr
     report = json.loads(file.read_text())
     assert report['agreement']['max_abs'] < 1e-5
-    assert report['chunk_ms'].keys() == {'ours', 'peer'}
+    assert report['chunk_ms'].keys() == {'ours', 'isolated', 'peer'}
     times = report['chunk_ms']
     assert report['ratio'] == pytest.approx(times['peer'] / times['ours'])
+    assert report['ratio_isolated'] == pytest.approx(times['peer'] / times['isolated'])
+    assert [bar['at_least'] for bar in report['bars']] == [1.0, {'3': 1.2, '2': 1.5}[cameras]]
+    assert report['setting']['device'] == 'cpu' and report['setting']['execution_used'] == 'fused'
     assert report['setting']['absent_cameras'] == 3 - int(cameras)

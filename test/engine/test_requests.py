@@ -1,10 +1,13 @@
 """Cancel, deadlines, frames that are replaced, sampling, and reset."""
 
+import time
+
 import numpy as np
 import pytest
 import torch
 from asking import MODES, answers, ask, drain
 
+from oxygen_ros.engine.budget import PREFILL, AutoBudget, Work
 from oxygen_ros.engine.sampler import Sampler
 from oxygen_ros.types import FrameDropped, LanguageRequest, Observation, OxygenError, Reason
 
@@ -133,3 +136,20 @@ def test_logits_that_are_not_finite_are_told_apart():
     logits[2, 4] = float('inf')
     requests = [LanguageRequest(name) for name in 'abc']
     assert Sampler().sample(logits, logits.max(dim=-1), requests) == [3, None, None]
+
+
+def test_an_admission_that_the_budget_holds_back_is_told_apart(make_policy, observation):
+    policy = make_policy(budget='auto', mode='isolated')
+    policy.submit(ask('a'))
+    policy.act(observation())
+    assert policy.stats.to_admit == policy.stats.rows_in_use == 1
+    budget = policy.engine.scheduler.budget = AutoBudget()
+    for ago_s in (60, 0):  # the next frame is due in a minute, a prefill takes two
+        budget.frame_arrived(time.monotonic_ns() - ago_s * 10**9)
+    budget.spend(Work(PREFILL, 0), 120 * 10**9)
+    assert policy.idle and policy.step() == [] and policy.stats.to_admit == 1
+    for _ in range(10):
+        assert policy.idle
+        policy.grant()
+    (delta,) = policy.step()
+    assert delta.request_id == 'a' and delta.index == 0 and policy.stats.to_admit == 0

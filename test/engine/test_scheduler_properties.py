@@ -2,11 +2,11 @@
 
 import collections
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from oxygen_ros.engine.budget import make_budget
+from oxygen_ros.engine.budget import AutoBudget, make_budget
 from oxygen_ros.engine.kv_ledger import KVLedger
 from oxygen_ros.engine.request import MODES, FrameState, Limits, Phase, RequestState
 from oxygen_ros.engine.scheduler import Admit, Decode, Scheduler, Serve
@@ -21,11 +21,13 @@ class Episode(RuleBasedStateMachine):
     """Drives the scheduler as the engine does, with outcomes drawn at random."""
 
     @initialize(
-        mode=st.sampled_from(sorted(MODES)), budget=st.sampled_from(['0', '2', 'unlimited'])
+        mode=st.sampled_from(sorted(MODES)),
+        budget=st.sampled_from(['0', '2', 'unlimited', 'auto']),
     )
     def begin(self, mode, budget):
         self.ledger = KVLedger(LIMITS.max_rows + 1, CAPACITY, BYTES_PER_TOKEN)
-        self.scheduler = Scheduler(MODES[mode], LIMITS, make_budget(budget), self.ledger)
+        made = AutoBudget(margin_ns=0) if budget == 'auto' else make_budget(budget)
+        self.scheduler = Scheduler(MODES[mode], LIMITS, made, self.ledger)
         self.now = 0
         self.frames = 0
         self.accepted = collections.Counter()
@@ -65,8 +67,11 @@ class Episode(RuleBasedStateMachine):
         self.now += ticks
         self.scheduler.budget.refill(self.now)
 
-    @rule(ends=st.lists(st.sampled_from(['token', 'stop', 'failed']), min_size=3, max_size=3))
-    def step(self, ends):
+    @rule(
+        ends=st.lists(st.sampled_from(['token', 'stop', 'failed']), min_size=3, max_size=3),
+        took=st.integers(1, 20),
+    )
+    def step(self, ends, took):
         work = self.scheduler.has_work(self.now, self.now)
         due = self.scheduler.due_to_end(self.now)
         for state, _ in due:
@@ -76,29 +81,30 @@ class Episode(RuleBasedStateMachine):
         assert work == bool(due or plan), 'has_work() and schedule() disagree'
         if waiting is not None:
             assert isinstance(plan, Serve) and plan.frame is waiting, 'actions come first'
+        self.now += took
         if isinstance(plan, Serve):
             self.scheduler.served(plan, self.prefixes[plan.frame.number], self.now)
         elif isinstance(plan, Admit):
-            self.admit(plan, ends[0])
+            self.admit(plan, ends[0], took)
         elif isinstance(plan, Decode):
-            self.decode(plan, ends)
+            self.decode(plan, ends, took)
 
-    def admit(self, plan, outcome):
+    def admit(self, plan, outcome, took):
         request = plan.request
         if plan.fork_from is not None:
             assert plan.source_frame == request.frame.number, 'a fork stays within its frame'
         if outcome == 'failed':
             self.end(request)
             return
-        self.scheduler.admitted(plan, self.prefixes[request.frame.number], 0)
+        self.scheduler.admitted(plan, self.prefixes[request.frame.number], 0, took)
         self.token(request, outcome)
 
-    def decode(self, plan, ends):
+    def decode(self, plan, ends, took):
         if not self.scheduler.mode.batch:
             assert len(plan.requests) == 1
         rows = [request.row for request in plan.requests]
         assert len(set(rows)) == len(rows), 'two requests write to one row'
-        self.scheduler.decoded(plan, 1)
+        self.scheduler.decoded(plan, took)
         for request, outcome in zip(plan.requests, ends, strict=False):
             self.token(request, outcome)
 
@@ -142,3 +148,69 @@ class Episode(RuleBasedStateMachine):
 
 Episode.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestEpisode = Episode.TestCase
+
+
+PERIOD = 100
+
+
+class Camera:
+    """Frames at a steady rate, a request always waiting, under `auto`; costs in ns."""
+
+    def __init__(self, mode, serve, admit, decode):
+        ledger = KVLedger(LIMITS.max_rows + 1, CAPACITY, BYTES_PER_TOKEN)
+        self.scheduler = Scheduler(MODES[mode], LIMITS, AutoBudget(margin_ns=0), ledger)
+        self.serve, self.costs = serve, {Admit: admit, Decode: decode}
+        self.now = self.serial = self.answers = 0
+
+    def play(self, frames):
+        """How many of the frames had to wait for words."""
+        late = 0
+        for number in frames:
+            late += self.now > number * PERIOD
+            self.now = max(self.now, number * PERIOD)
+            self.frame(number)
+            while self.now < (number + 1) * PERIOD and (plan := self.scheduler.schedule(self.now)):
+                self.words(plan)
+        return late
+
+    def frame(self, number):
+        if not self.scheduler.queue:
+            self.serial += 1
+            asked = LanguageRequest(str(self.serial), max_tokens=4)
+            self.scheduler.submit(RequestState(asked, [], self.serial, None))
+        self.scheduler.offer(FrameState(number, 0, None, None), self.now)
+        plan = self.scheduler.schedule(self.now)
+        self.now += self.serve
+        self.scheduler.served(plan, 10, self.now)
+
+    def words(self, plan):
+        cost = self.costs[type(plan)]
+        self.now += cost
+        if isinstance(plan, Admit):
+            self.scheduler.admitted(plan, 10, 0, cost)
+        else:
+            self.scheduler.decoded(plan, cost)
+        for request in plan.requests if isinstance(plan, Decode) else [plan.request]:
+            request.tokens.append(5)
+            if len(request.tokens) == request.request.max_tokens:
+                self.scheduler.end(request)
+                self.answers += 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    mode=st.sampled_from(sorted(MODES)),
+    serve=st.integers(10, 80),
+    admit=st.integers(1, 60),
+    decode=st.integers(1, 60),
+)
+def test_under_auto_no_frame_waits_for_words_and_no_request_starves(mode, serve, admit, decode):
+    camera = Camera(mode, serve, admit, decode)
+    spare = PERIOD - serve
+    camera.play(range(40))  # it learns
+    late = camera.play(range(40, 260))
+    # What never fits runs once in eleven frames, and the time is made good in the spare of others.
+    most = [220 / 11 * (1 + cost / spare) for cost in (admit, decode) if cost > spare]
+    assert late <= sum(most)
+    assert camera.answers >= 260 // (4 * 11) - 1
+    camera.scheduler.check_integrity()

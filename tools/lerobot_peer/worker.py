@@ -28,19 +28,24 @@ _held: dict[str, Any] = {}
 
 
 def load(
-    checkpoint: str, arch: dict[str, Any], dtype: str, vision_dtype: str, threads: int
+    checkpoint: str,
+    arch: dict[str, Any],
+    dtype: str,
+    vision_dtype: str,
+    threads: int,
+    device: str = 'cpu',
 ) -> dict[str, Any]:
     """Build the policy and fill it. vision_dtype: LeRobot itself keeps the images in float32."""
     torch.set_num_threads(threads)
     _set_sizes(arch)
     config = PreTrainedConfig.from_pretrained(checkpoint)
-    config.device, config.dtype = 'cpu', dtype
-    policy = modeling_pi05.PI05Policy(config).eval()
+    config.device, config.dtype = device, dtype
+    policy = modeling_pi05.PI05Policy(config).to(device).eval()
     _fill(policy, Path(checkpoint))
     vlm = policy.model.paligemma_with_expert.paligemma.model
     for part in (vlm.vision_tower, vlm.multi_modal_projector):
         part.to(getattr(torch, vision_dtype))
-    _held.update(policy=policy, checkpoint=checkpoint)
+    _held.update(policy=policy, checkpoint=checkpoint, device=device)
     versions = {m.__name__: m.__version__ for m in (lerobot, torch, transformers)}
     return {'versions': versions}
 
@@ -92,15 +97,22 @@ def act(inputs: str, output: str, steps: int, repeats: int) -> dict[str, Any]:
     inputs: a file with pixels [C, 3, h, w], image_mask [C], tokens and token_mask [1, T],
     noise [1, H, A].
     """
-    given = load_file(inputs)
-    images = [image[None] for image in given['pixels']]
-    masks = [mask[None] for mask in given['image_mask']]
-    words = (given['tokens'], given['token_mask'])
+    stored = load_file(inputs)
     times = []
     for _ in range(repeats):
         began = time.perf_counter_ns()
-        actions = _held['policy'].model.sample_actions(
-            images, masks, *words, noise=given['noise'], num_steps=steps
+        given = {name: tensor.to(_held['device']) for name, tensor in stored.items()}
+        actions = (
+            _held['policy']
+            .model.sample_actions(
+                [image[None] for image in given['pixels']],
+                [mask[None] for mask in given['image_mask']],
+                given['tokens'],
+                given['token_mask'],
+                noise=given['noise'],
+                num_steps=steps,
+            )
+            .cpu()
         )
         times.append((time.perf_counter_ns() - began) / 1e6)
     save_file({'actions': actions}, output)
