@@ -11,7 +11,7 @@ import torch
 from oxygen_ros.bench import setting as pi05
 from oxygen_ros.bench import starvla, xiaomi_robotics_0
 from oxygen_ros.bench.setting import Setting
-from oxygen_ros.checkpoint.starvla import HEADS
+from oxygen_ros.checkpoint.starvla_head import HEADS
 from oxygen_ros.models.pi05 import DENOISE_STEPS as PI05_STEPS
 from oxygen_ros.models.xiaomi_robotics_0 import DENOISE_STEPS as XIAOMI_STEPS
 from oxygen_ros.types import OxygenError

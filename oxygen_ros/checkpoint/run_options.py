@@ -34,6 +34,7 @@ class RunOptions:
     max_image_tokens: of one image, where the run does not fix its size.
     statistics, fast_tokenizer: paths; max_action_tokens: of a chunk that is decoded.
     attention_heads: of the action head, where it was not built by its type's defaults.
+    image_resize: of a Qwen image processor; a PI0 or PI05 has other rules under this key.
     """
 
     cameras: tuple[str, ...] = ()
@@ -49,6 +50,7 @@ class RunOptions:
     fast_tokenizer: Path | None = None
     max_action_tokens: int = 256
     attention_heads: int = 0
+    image_resize: str = ''
 
 
 RUN_KEYS = tuple(field.name for field in fields(RunOptions))

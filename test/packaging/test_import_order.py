@@ -29,7 +29,8 @@ ORDER = {
     'models.pi05_sizes': 'models checkpoint.arch transformers',
     'models.family': 'models.base torch',
     'models.starvla': 'models checkpoint processing types numpy torch',
-    'models.starvla_dit': 'torch',
+    'models.qwen_vl': 'models checkpoint.qwen types torch transformers',
+    'models.starvla_dit': 'checkpoint.starvla_head torch',
     'models.xiaomi_robotics_0': 'models checkpoint processing types torch',
     # Where a checkpoint meets the model and the processor of its family.
     'models.registry': 'models checkpoint processing types torch',
@@ -39,7 +40,7 @@ ORDER = {
     'checkpoint': 'checkpoint types numpy safetensors tokenizers torch transformers',
     'processing': 'processing checkpoint.info types numpy PIL torch transformers',
     'processing.fast': 'processing checkpoint.files checkpoint.starvla types numpy transformers',
-    'processing.starvla': 'processing checkpoint.starvla types numpy PIL torch',
+    'processing.starvla': 'processing checkpoint.qwen checkpoint.starvla types numpy PIL torch',
     'processing.xiaomi_robotics_0': 'processing checkpoint.xiaomi_robotics_0 types numpy torch',
     'devices': 'types torch',
     'preflight': 'engine models checkpoint processing devices types numpy torch',

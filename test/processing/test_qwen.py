@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast, Qwen2VLImageProcessorPil
 
 from oxygen_ros.checkpoint import random_qwen
-from oxygen_ros.processing.qwen import QwenImages, QwenTokenizer, spread
+from oxygen_ros.processing.qwen import QwenTokenizer, spread
+from oxygen_ros.processing.qwen_images import QwenImages
 from oxygen_ros.types import OxygenError
 
 FOLDER = Path(__file__).parents[1] / 'golden' / 'xr0' / 'checkpoint'
@@ -98,7 +99,7 @@ RULES = {
 
 @pytest.mark.parametrize('rule', RULES)
 def test_patches_are_transformers_own_bit_for_bit(rule):
-    theirs, ours = Qwen2VLImageProcessorPil(**RULES[rule]), QwenImages(RULES[rule], FOLDER)
+    theirs, ours = Qwen2VLImageProcessorPil(**RULES[rule]), QwenImages(RULES[rule], FOLDER, 'pil')
     random = np.random.default_rng(0)
     for count in (1, 2, 3):
         sizes = random.integers(20, 400, (count, 2))
@@ -110,13 +111,13 @@ def test_patches_are_transformers_own_bit_for_bit(rule):
 
 
 def test_images_and_rules_that_cannot_be_used():
-    images = QwenImages({}, FOLDER)
+    images = QwenImages({}, FOLDER, 'pil')
     with pytest.raises(OxygenError, match='an image of 2010x10 cannot be used: .*aspect ratio'):
         images([np.zeros((10, 2010, 3), np.uint8)])
     with pytest.raises(OxygenError, match='do_normalize is false, only true is supported'):
-        QwenImages({'do_normalize': False}, FOLDER)
+        QwenImages({'do_normalize': False}, FOLDER, 'pil')
     with pytest.raises(OxygenError, match='checkpoint: is no Qwen image processor'):
-        QwenImages({'size': {'height': 224, 'width': 224}}, FOLDER)
+        QwenImages({'size': {'height': 224, 'width': 224}}, FOLDER, 'pil')
 
 
 def test_placeholders_are_spread_in_order():
