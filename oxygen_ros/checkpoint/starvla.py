@@ -29,6 +29,7 @@ from oxygen_ros.checkpoint.qwen import (
 )
 from oxygen_ros.checkpoint.run_options import RunOptions, read_run_options
 from oxygen_ros.checkpoint.starvla_head import HEADS, Head, HeadSizes, head_sizes, read_head
+from oxygen_ros.checkpoint.starvla_stats import normalization
 from oxygen_ros.checkpoint.weights import Naming, StoredTensor, read_index
 from oxygen_ros.types import OxygenError
 
@@ -102,7 +103,14 @@ def survey(folder: Path, robot_tag: str) -> Survey:
         files = starvla_run.weight_files(folder)
         index = _index(files, folder)
     with noting(problems, 'statistics'), json_kinds(folder):
-        norm = starvla_run.normalization(folder, robot_tag)
+        action = config['framework'].get('action_model') or {}
+        norm = normalization(
+            folder,
+            robot_tag,
+            _include_state(config, run),
+            (run.state_dim, None),
+            lacking=int(action.get('state_dim') or _action_dim(action)),
+        )
     with noting(problems, 'tokenizer'):
         base = _base_vlm(folder, config['framework'], run)
     if index is not None and norm is not None and base is not None:
@@ -145,7 +153,7 @@ def _layout(
     files: tuple[Path, ...],
     index: Mapping[str, StoredTensor],
 ) -> StarvlaLayout:
-    framework, data = config['framework'], (config.get('datasets') or {}).get('vla_data') or {}
+    framework, data = config['framework'], _data(config)
     name, action = framework['name'], framework.get('action_model') or {}
     head = read_head(name, action, str(folder / starvla_run.CONFIG))
     vlm = read_json(base / 'config.json')
@@ -154,9 +162,9 @@ def _layout(
     resized = None if head.conditioned == 'tokens' else data.get('obs_image_size')
     image_size = (int(resized[0]), int(resized[1])) if resized else None
     image_tokens = _image_tokens(image_size, image, run)
-    include_state = _include_state(head, data, run)
+    include_state = _include_state(config, run)
     _check(folder, run, norm, action)
-    state_dim = len(norm.state.origin) or int(action.get('state_dim') or _action_dim(action))
+    state_dim = len(norm.state.origin)
     tied_head = is_tied(vlm) and not {VLM + EMBED, VLM + LM_HEAD} <= index.keys()
     return StarvlaLayout(
         path=folder,
@@ -216,9 +224,16 @@ def _action_dim(action: Mapping[str, Any]) -> int:
     return int(action.get('action_dim', 7))
 
 
-def _include_state(head: Head, data: Mapping[str, Any], run: RunOptions) -> bool:
-    state = data.get('include_state') if run.include_state is None else run.include_state
-    return state not in (None, False, 'False') and head.state != 'none'
+def _include_state(config: Mapping[str, Any], run: RunOptions) -> bool:
+    """Whether the head is told the state."""
+    state = _data(config).get('include_state') if run.include_state is None else run.include_state
+    return (
+        state not in (None, False, 'False') and HEADS[config['framework']['name']].state != 'none'
+    )
+
+
+def _data(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (config.get('datasets') or {}).get('vla_data') or {}
 
 
 def naming(head: Head, include_state: bool, tied_head: bool) -> Naming:

@@ -254,8 +254,11 @@ def test_a_robot_that_is_not_there_lists_those_that_are(written, tmp_path, case)
     ('values', 'said'),
     [
         ({'camera': ['base']}, 'unknown key camera; known: .*cameras'),
-        ({'cameras': []}, r'cameras is \[\], a list of names is expected'),
+        ({'cameras': []}, r'cameras is \[\], a list of names, each once'),
+        ({'cameras': ['a', 'a']}, "cameras is .'a', 'a'., a list of names, each once"),
         ({'step': 0}, 'step is 0, a positive number is expected'),
+        ({'image_resize': 'pil_bilinear'}, 'allowed: pil, torchvision'),
+        ({'constant_dimensions': [3]}, 'an object like'),
         ({'gripper': -2}, 'gripper is -2, an index, or -1 is expected'),
         ({'include_state': 'no'}, "include_state is 'no', true or false is expected"),
         ({'action_normalization': 'mean'}, 'allowed: quantiles, min_max'),
@@ -320,7 +323,8 @@ def test_statistics_that_do_not_fit(run):
     path.write_text(json.dumps(robots))
     with pytest.raises(OxygenError, match='action has statistics of width 7 and 3'):
         inspect_checkpoint(folder)
-    path.write_text(json.dumps({'random_robot': {'action': {'mean': [0] * 7}}}))
+    robots['random_robot']['action'] = {'mean': [0] * 7}
+    path.write_text(json.dumps(robots))
     with pytest.raises(OxygenError, match='action has no usable q01 and q99'):
         inspect_checkpoint(folder)
     path.write_text('{}')

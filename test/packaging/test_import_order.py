@@ -36,7 +36,7 @@ ORDER = {
     'models.registry': 'models checkpoint processing types torch',
     'checkpoint.random_starvla': 'checkpoint types numpy safetensors tokenizers torch '
     'transformers yaml',
-    'checkpoint.starvla_run': 'checkpoint types numpy yaml',
+    'checkpoint.starvla_run': 'checkpoint types yaml',
     'checkpoint': 'checkpoint types numpy safetensors tokenizers torch transformers',
     'processing': 'processing checkpoint.info types numpy PIL torch transformers',
     'processing.fast': 'processing checkpoint.files checkpoint.starvla types numpy transformers',

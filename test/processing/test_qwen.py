@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load_file
 from transformers import PreTrainedTokenizerFast, Qwen2VLImageProcessorPil
 
 from oxygen_ros.checkpoint import random_qwen
@@ -108,6 +109,39 @@ def test_patches_are_transformers_own_bit_for_bit(rule):
         np.testing.assert_array_equal(made.grid, wanted['image_grid_thw'])
         np.testing.assert_array_equal(made.values, wanted['pixel_values'])
         assert sum(made.tokens) == len(made.values) // 4
+
+
+TORCHVISION = load_file(Path(__file__).parents[1] / 'golden' / 'qwen_torchvision.safetensors')
+MADE_BY = {
+    'qwen3': {
+        'size': {'shortest_edge': 1024, 'longest_edge': 9216},
+        'patch_size': 16,
+        'image_mean': [0.5] * 3,
+        'image_std': [0.5] * 3,
+    },
+    'qwen2_5': {**RULES['as Qwen2.5-VL'], 'max_pixels': 9000, 'patch_size': 14},
+}
+
+
+@pytest.mark.parametrize('number', range(3))
+@pytest.mark.parametrize('rule', MADE_BY)
+def test_the_other_form_is_torchvisions_bit_for_bit(rule, number):
+    """Against what transformers' torchvision-backed processor made of the same pictures."""
+    image = TORCHVISION[f'{rule}.{number}.image']
+    made = QwenImages(MADE_BY[rule], FOLDER, 'torchvision')([image])
+    np.testing.assert_array_equal(made.grid, TORCHVISION[f'{rule}.{number}.grid'])
+    once = TORCHVISION[f'{rule}.{number}.values']  # of two equal frames
+    values = made.values.numpy().reshape(len(once), 3, 2, -1)
+    for frame in range(2):
+        np.testing.assert_array_equal(values[:, :, frame], once)
+    pillow = QwenImages(MADE_BY[rule], FOLDER, 'pil')([image]).values
+    apart = (pillow - made.values).abs()
+    assert apart.max() < (1e-6 if image.shape[:2] == (64, 64) and rule == 'qwen3' else 0.06)
+
+
+def test_torchvision_is_followed_in_bicubic_alone():
+    with pytest.raises(OxygenError, match='resample is 2, as torchvision only 3 .* set image_res'):
+        QwenImages({'resample': 2}, FOLDER, 'torchvision')
 
 
 def test_images_and_rules_that_cannot_be_used():
