@@ -37,7 +37,8 @@ class RunOptions:
     include_state: whether the head was trained with the robot's state. gripper: the action that
     becomes 0 or 1, -1 for none. state_dim: of the robot. constant_dimensions: 'state' -> those
     whose statistics may lack a range. tokenizer_max_length: tokens of the longest prompt beside
-    images; max_image_tokens: of one image, where the run does not fix its size. statistics, fast_tokenizer: paths; max_action_tokens: of a chunk that is decoded.
+    images; max_image_tokens: of one image, where the run does not fix its size. statistics,
+    fast_tokenizer: paths; max_action_tokens: of a chunk that is decoded.
     attention_heads: of the action head, where it was not built by its type's defaults.
     image_resize: of a Qwen image processor; a PI0 or PI05 has other rules under this key.
     """

@@ -158,7 +158,9 @@ def _scale(
     dtype = np.dtype(np.float32) if by_openpi else dtype
     try:
         first, second = (np.asarray(entry[key], dtype).reshape(-1) for key in MODES[mode])
-        mask = np.broadcast_to(np.asarray(entry.get('mask', True), dtype=bool), first.shape)
+        # openpi's rules scale everything
+        mask = np.asarray(True if by_openpi else entry.get('mask', True), dtype=bool)
+        mask = np.broadcast_to(mask, first.shape)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise OxygenError(
             f'{path}: {what} has no usable {" and ".join(MODES[mode])}, which it is normalised by'

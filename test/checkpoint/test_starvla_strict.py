@@ -1,4 +1,4 @@
-"""StarVLA's heads are complete or refused by name: what is stored does not decide what is built."""
+"""StarVLA's heads are complete or refused by name: what is stored never decides."""
 
 import json
 import re
