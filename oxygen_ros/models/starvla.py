@@ -263,6 +263,7 @@ def _load(
         'image_resize': info.image_resize,
         'state_normalization': info.normalization.state.mode,
         'action_normalization': info.normalization.action.mode,
+        'eps_rule': info.normalization.eps_rule,
         'gripper': str(info.normalization.gripper),
         'tied_head': str(model.vlm.tie_if_equal(str(info.path))),
     }
