@@ -11,7 +11,7 @@ import torch
 from oxygen_ros.bench import setting as pi05
 from oxygen_ros.bench import starvla, xiaomi_robotics_0
 from oxygen_ros.bench.setting import Setting
-from oxygen_ros.checkpoint.starvla import HEADS
+from oxygen_ros.checkpoint.starvla_head import HEADS
 from oxygen_ros.devices import available_bytes
 from oxygen_ros.engine.kv_size import kv_size
 from oxygen_ros.engine.request import Limits

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from oxygen_ros.bench.qwen import MERGED, check_prompt, fill, prefix
 from oxygen_ros.bench.setting import Setting
 from oxygen_ros.checkpoint import random_qwen
-from oxygen_ros.checkpoint.random_starvla import SIZES, StarvlaWeights, tensor_shapes
-from oxygen_ros.checkpoint.starvla import FAMILY, HEADS, StarvlaLayout, naming
+from oxygen_ros.checkpoint.random_starvla import (
+    SIZES,
+    StarvlaWeights,
+    action_model,
+    tensor_shapes,
+)
+from oxygen_ros.checkpoint.starvla import FAMILY, StarvlaLayout, naming
+from oxygen_ros.checkpoint.starvla_head import HEADS, head_sizes, read_head
 from oxygen_ros.models.starvla import StarVLA
 from oxygen_ros.policy import DTYPES
 from oxygen_ros.processing.starvla import StarvlaInputs
@@ -42,18 +46,19 @@ def random_layout(setting: Setting, name: str) -> StarvlaLayout:
     """What a run of this size would be read as, without writing one. Raises OxygenError."""
     if setting.size not in SIZES:
         raise OxygenError(f'size is {setting.size!r}, allowed: {", ".join(SIZES)}')
-    if name not in HEADS or HEADS[name].conditioned not in ('layers', 'last'):
-        flows = [n for n, head in HEADS.items() if head.conditioned in ('layers', 'last')]
+    if name not in HEADS or not HEADS[name].flows:
+        flows = [n for n, head in HEADS.items() if head.flows]
         raise OxygenError(f'head is {name!r}, measured are {", ".join(flows)}')
     vocab = random_qwen.vocabulary(random_qwen.checked(setting.size)['text']['vocab_size'])
     vlm = random_qwen.vlm_config(setting.size, vocab)
     own = {'action': _ACTIONS, 'state': _ACTIONS, 'horizon': setting.horizon}
     sizes = {**SIZES[setting.size], **own}
-    head = replace(HEADS[name], horizon=setting.horizon)
+    action = action_model(name, sizes)
+    head = read_head(name, action, 'random')
     rows, columns = _GRIDS[setting.size]
     tokens = rows * columns // MERGED
-    shapes: dict[str, Any] = tensor_shapes(vlm, name, sizes)
-    width = shapes['action_model.future_tokens.weight'][1]
+    shapes = tensor_shapes(vlm, name, sizes)
+    state = _ACTIONS if head.state == 'embedded' else 0
     return StarvlaLayout(
         path=Path('random'),
         format='starvla',
@@ -65,22 +70,23 @@ def random_layout(setting: Setting, name: str) -> StarvlaLayout:
         max_prefix=setting.cameras * tokens + setting.prompt_tokens,
         dtype='bfloat16',
         weight_files=(),
-        naming=naming(head, True),
+        naming=naming(head, True, True),
         head=head,
         name=name,
         vlm=vlm,
         image=random_qwen.image_rule(setting.size),
         base_vlm=Path('random'),
-        attention_heads=width // sizes['head_dim'],
+        tied_head=True,
         buckets=1000,
         include_state=True,
         prompt='{instruction}',
         image_size=(sizes['image'], sizes['image']),
+        image_resize='torchvision',
         image_tokens=tokens,
         text_tokens=setting.prompt_tokens,
         fast_tokenizer=None,
         max_action_tokens=1,
-        sizes=shapes,
+        sizes=head_sizes(name, head, action, vlm, shapes, state, 0, 'random'),
     )
 
 

@@ -26,7 +26,7 @@ from oxygen_ros.checkpoint.info import (
     noting,
 )
 from oxygen_ros.checkpoint.options import Options, read_options
-from oxygen_ros.checkpoint.run_options import RUN_KEYS
+from oxygen_ros.checkpoint.run_options import PI_KEYS
 from oxygen_ros.checkpoint.stats import Statistics, fitted
 from oxygen_ros.checkpoint.weights import FLOATS, Naming, StoredTensor, read_index, weight_files
 from oxygen_ros.types import OxygenError
@@ -73,7 +73,7 @@ def survey(folder: Path, robot_tag: str) -> Survey:
 
     Raises OxygenError when nothing can be said of it.
     """
-    others = RUN_KEYS if starvla_run.is_run(_checked_folder(folder)) else ()
+    others = PI_KEYS if starvla_run.is_run(_checked_folder(folder)) else ()
     options = read_options(folder, others)
     maker, described = _describe(folder, options)
     if robot_tag and maker is not starvla_run:
@@ -88,7 +88,9 @@ def survey(folder: Path, robot_tag: str) -> Survey:
         weights = _weights(find(folder), described, options, folder)
     with noting(problems, 'statistics'), json_kinds(folder):
         if maker is starvla_run:
-            normalization = starvla_run.normalization(folder, robot_tag)
+            sees_state = described.embeds_state or _state_in_prompt(described, options)
+            dims = options.state_dim, options.action_dim
+            normalization = starvla_run.pi_normalization(folder, robot_tag, sees_state, dims)
         else:
             stats = maker.statistics(folder, options)
             normalization = _normalization(stats, described, options)
@@ -208,8 +210,8 @@ def _describe(folder: Path, options: Options) -> tuple[ModuleType, Described]:
     config = read_json(path) if path.exists() else {}
     with json_kinds(folder):
         if starvla_run.is_run(folder):
-            framework = starvla_run.read_config(folder)['framework']
-            return starvla_run, starvla_run.describe(folder, framework)
+            config = starvla_run.read_config(folder)
+            return starvla_run, starvla_run.describe(folder, config)
         if 'type' in config:
             return lerobot, lerobot.describe(folder, config, options)
         return openpi, openpi.describe(folder, config, options)

@@ -23,7 +23,8 @@ from transformers import PreTrainedTokenizerFast, Qwen2_5_VLConfig, Qwen2_5_VLMo
 from oxygen_ros.checkpoint import random_qwen
 from oxygen_ros.checkpoint.random_files import new_folder, write_json
 from oxygen_ros.checkpoint.random_pi0 import write_pi0
-from oxygen_ros.checkpoint.starvla import HEADS, VLM
+from oxygen_ros.checkpoint.starvla import VLM
+from oxygen_ros.checkpoint.starvla_head import HEADS
 from oxygen_ros.types import OxygenError
 
 ROBOT = 'random_robot'
@@ -252,16 +253,25 @@ def _write_statistics(folder: Path, seed: int, state_dim: int, action_dim: int) 
     write_json(folder / 'dataset_statistics.json', {ROBOT: robot})
 
 
-def _write_config(folder: Path, head: str, sizes: dict[str, int], squeezed: bool) -> None:
+def action_model(head: str, sizes: dict[str, int]) -> dict[str, Any]:
+    """Of config.yaml: what StarVLA's defaults do not say."""
     dit: dict[str, Any] = {'attention_head_dim': sizes['head_dim']}
     if head == 'QwenGR00T':
         dit['num_attention_heads'] = sizes['width'] // sizes['head_dim']
-    action = {
+        dit['num_layers'], dit['output_dim'] = sizes['blocks'], sizes['width']
+    if head == 'QwenPI_v3':
+        dit['action_dit_hidden_dim'] = sizes['width']
+    return {
         'action_dim': sizes['action'],
         'state_dim': sizes['state'],
         'action_horizon': sizes['horizon'],
+        'num_target_vision_tokens': sizes['future'],
+        'max_seq_len': sizes['positions'],
         'diffusion_model_cfg': dit,
     }
+
+
+def _write_config(folder: Path, head: str, sizes: dict[str, int], squeezed: bool) -> None:
     data: dict[str, Any] = {'include_state': HEADS[head].state != 'none'}
     if squeezed:
         data['obs_image_size'] = [sizes['image'], sizes['image']]
@@ -269,7 +279,7 @@ def _write_config(folder: Path, head: str, sizes: dict[str, int], squeezed: bool
         'framework': {
             'name': head,
             'qwenvl': {'base_vlm': './base_vlm'},
-            'action_model': action,
+            'action_model': action_model(head, sizes),
         },
         'datasets': {'vla_data': data},
     }

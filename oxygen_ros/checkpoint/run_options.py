@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,14 @@ from oxygen_ros.checkpoint.files import read_json
 from oxygen_ros.checkpoint.options import FILE, check_keys, existing
 from oxygen_ros.types import OxygenError
 
-_NORMALIZATIONS = ('quantiles', 'min_max', 'mean_std', 'identity')
-_TEXTS = {'state_normalization': _NORMALIZATIONS, 'action_normalization': _NORMALIZATIONS[:2]}
+# openpi_...: as openpi does it, its eps added to every width
+_NORMALIZATIONS = ('quantiles', 'min_max', 'mean_std', 'openpi_quantiles', 'openpi_mean_std')
+_TEXTS = {
+    'state_normalization': (*_NORMALIZATIONS, 'identity'),
+    'action_normalization': _NORMALIZATIONS,
+}
 _COUNTS = (
+    'state_dim',
     'step',
     'tokenizer_max_length',
     'max_image_tokens',
@@ -30,28 +35,42 @@ class RunOptions:
     cameras: slot names in the order of the images in the prompt; a run does not name them.
     base_vlm: folder of the backbone's config, tokenizer and processor. step: of the weights.
     include_state: whether the head was trained with the robot's state. gripper: the action that
-    becomes 0 or 1, -1 for none. tokenizer_max_length: tokens of the longest prompt beside images;
-    max_image_tokens: of one image, where the run does not fix its size.
-    statistics, fast_tokenizer: paths; max_action_tokens: of a chunk that is decoded.
+    becomes 0 or 1, -1 for none. state_dim: of the robot. constant_dimensions: 'state' -> those
+    whose statistics may lack a range. tokenizer_max_length: tokens of the longest prompt beside
+    images; max_image_tokens: of one image, where the run does not fix its size. statistics,
+    fast_tokenizer: paths; max_action_tokens: of a chunk that is decoded.
     attention_heads: of the action head, where it was not built by its type's defaults.
+    image_resize: of a Qwen image processor; a PI0 or PI05 has other rules under this key.
     """
 
     cameras: tuple[str, ...] = ()
     base_vlm: Path | None = None
     step: int = 0
     include_state: bool | None = None
-    state_normalization: str = 'quantiles'
-    action_normalization: str = 'quantiles'
-    gripper: int = 6
+    state_normalization: str = ''
+    action_normalization: str = ''
+    gripper: int | None = None
+    state_dim: int | None = None
+    constant_dimensions: Mapping[str, list[int]] = field(default_factory=dict)
     tokenizer_max_length: int = 200
     max_image_tokens: int = 320
     statistics: Path | None = None
     fast_tokenizer: Path | None = None
     max_action_tokens: int = 256
     attention_heads: int = 0
+    image_resize: str = ''
 
 
-RUN_KEYS = tuple(field.name for field in fields(RunOptions))
+RUN_KEYS = tuple(each.name for each in fields(RunOptions))
+# Those that a PI0 or PI05 reads, beside what any pi0.5 may state.
+PI_KEYS = (
+    'step',
+    'include_state',
+    'state_normalization',
+    'action_normalization',
+    'gripper',
+    'constant_dimensions',
+)
 
 
 def read_run_options(folder: Path, others: tuple[str, ...] | None = None) -> RunOptions:
@@ -83,11 +102,21 @@ def _check(values: Mapping[str, Any], path: Path) -> None:
         _require(values, key, path, 'a positive number', lambda v: type(v) is int and v > 0)
     _require(values, 'gripper', path, 'an index, or -1', lambda v: type(v) is int and v >= -1)
     _require(values, 'include_state', path, 'true or false', lambda v: isinstance(v, bool))
-    _require(values, 'cameras', path, 'a list of names', _are_names)
+    _require(values, 'cameras', path, 'a list of names, each once', _are_names)
+    said = 'an object like {"state": [3]}'
+    _require(values, 'constant_dimensions', path, said, _are_dimensions)
 
 
 def _are_names(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(name) is str for name in value)
+    named = isinstance(value, list) and bool(value) and all(type(name) is str for name in value)
+    return named and len(set(value)) == len(value)
+
+
+def _are_dimensions(value: Any) -> bool:
+    lists = (
+        value.values() if isinstance(value, dict) and value.keys() <= {'state', 'action'} else [0]
+    )
+    return all(isinstance(one, list) and all(type(i) is int for i in one) for one in lists)
 
 
 def _require(values: Mapping[str, Any], key: str, path: Path, what: str, test: Any) -> None:

@@ -1,28 +1,25 @@
-"""StarVLA's run folder: config.yaml, dataset_statistics.json, checkpoints/steps_N_*.
+"""StarVLA's run folder: config.yaml, checkpoints/steps_N_*, and what PI0 and PI05 state there.
 
-Source: starVLA 0ed0aad2, share_tools.py, base_framework.py and model/tools.py.
+Source: starVLA 0ed0aad2, share_tools.py, base_framework.py, PI0.py, pi0_05_to_starvla.py.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
 from oxygen_ros.checkpoint.arch import variant_heads
-from oxygen_ros.checkpoint.files import read_json
-from oxygen_ros.checkpoint.info import Described, Normalization, Scale
+from oxygen_ros.checkpoint.info import Described, Normalization
+from oxygen_ros.checkpoint.options import FILE
 from oxygen_ros.checkpoint.run_options import read_run_options
-from oxygen_ros.checkpoint.stats import MODES, Statistics, fitted
+from oxygen_ros.checkpoint.starvla_stats import STATISTICS, normalization, robot_tags
 from oxygen_ros.types import OxygenError
 
 CONFIG = 'config.yaml'
-STATISTICS = 'dataset_statistics.json'
 PI05 = ('PI05', 'Pi05')
 PI0 = ('PI0', 'Pi0')
 _STEP = re.compile(r'steps_(\d+)_(pytorch_model\.pt|model\.safetensors)')
@@ -69,9 +66,46 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
     return (min(found[step], key=lambda path: path.suffix == '.pt'),)
 
 
-def describe(folder: Path, framework: Mapping[str, Any]) -> Described:
+def openpi_rule(folder: Path, config: Mapping[str, Any]) -> str:
+    """How StarVLA's LIBERO evaluation scales state and actions of a PI0 or PI05, '' if it is not
+    for this run: one converted from openpi's, by the name of its robot, or trained on that mix.
+    """
+    name = 'pi0' if config['framework']['name'] in PI0 else 'pi05'
+    path = read_run_options(folder).statistics or folder / STATISTICS
+    robots = list(robot_tags(path)) if path.is_file() else []
+    is_converted = robots == [f'openpi_{name}_libero_franka']
+    if not is_converted and _data(config).get('data_mix') != 'openpi_libero_all':
+        return ''
+    return 'openpi_mean_std' if name == 'pi0' else 'openpi_quantiles'
+
+
+def pi_normalization(
+    folder: Path, robot_tag: str, sees_state: bool, dims: tuple[int | None, int | None]
+) -> Normalization:
+    """Of a run with the PI0 or PI05 head; see starvla_stats. Raises OxygenError."""
+    config = read_config(folder)
+    said = read_run_options(folder).include_state
+    said = _data(config).get('include_state') if said is None else said
+    if sees_state and said in (False, 'False'):
+        raise OxygenError(
+            f'{folder}: include_state is false, but the network is told the state '
+            f'({config["framework"]["name"]}, discrete_state_input): StarVLA then gives it '
+            'padding, which is not supported; if its prompt holds the task alone, set '
+            f'state_in_prompt to false in {FILE}'
+        )
+    return normalization(folder, robot_tag, sees_state, dims, openpi_rule(folder, config))
+
+
+def _data(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (config.get('datasets') or {}).get('vla_data') or {}
+
+
+def describe(folder: Path, config: Mapping[str, Any]) -> Described:
     """What a run with the PI05 or the PI0 head states of itself."""
+    framework = config['framework']
     pi0 = framework.get('name') in PI0
+    # as openpi's pi0_libero: all but the gripper count from the state
+    relative = (*[True] * 6, False) if pi0 and openpi_rule(folder, config) else ()
     tokenizer = framework.get('tokenizer') or {}
     resolution = tuple(int(side) for side in framework.get('image_resolution', (224, 224)))
     return Described(
@@ -79,7 +113,7 @@ def describe(folder: Path, framework: Mapping[str, Any]) -> Described:
         cameras=tuple(framework.get('image_keys', _IMAGE_KEYS)),
         state_dim=None,
         action_dim=None,
-        relative_actions=(),
+        relative_actions=relative,
         sizes=_sizes(framework),
         image_resolution=(resolution[0], resolution[1]),
         tokenizer_dirs=_tokenizer_dirs(folder, str(tokenizer.get('model_path') or '')),
@@ -106,67 +140,3 @@ def _tokenizer_dirs(folder: Path, model_path: str) -> tuple[Path, ...]:
     """The run names a SentencePiece file; the same words as tokenizer.json may lie beside it."""
     named = ((folder / model_path).parent,) if model_path else ()
     return (folder / 'tokenizer', folder, *named)
-
-
-def normalization(folder: Path, robot_tag: str) -> Normalization:
-    """How StarVLA's tools scale one robot's state and actions. Raises OxygenError.
-
-    Its training code scales the state in float32, its un-normaliser actions in float64.
-    """
-    run = read_run_options(folder)
-    path = run.statistics or folder / STATISTICS
-    robot = _robot(path, robot_tag)
-    state = _scale(robot, 'state', run.state_normalization, np.dtype(np.float32), path)
-    if state.mode == 'quantiles':
-        state = replace(state, limit=2.2)
-    action = _scale(robot, 'action', run.action_normalization, np.dtype(np.float64), path)
-    return Normalization(state, replace(action, limit=1.0), 'keep_value', run.gripper)
-
-
-def robot_tags(path: Path) -> dict[str, Any]:
-    """Every robot of a statistics file -> its statistics. Raises OxygenError."""
-    if not path.is_file():
-        raise OxygenError(
-            f'{path}: does not exist, and without it actions have no units; copy the complete '
-            'run folder, or name a file under "statistics" in oxygen.json'
-        )
-    robots = {tag: entry for tag, entry in read_json(path).items() if isinstance(entry, dict)}
-    if not robots:
-        raise OxygenError(f'{path}: has no robot with statistics')
-    return robots
-
-
-def _robot(path: Path, robot_tag: str) -> Mapping[str, Any]:
-    robots = robot_tags(path)
-    if not robot_tag and len(robots) == 1:
-        return next(iter(robots.values()))
-    if robot_tag not in robots:
-        raise OxygenError(
-            f'{path}: robot_tag is {robot_tag!r}, the checkpoint knows {", ".join(robots)}; '
-            'set robot_tag to one of these'
-        )
-    return robots[robot_tag]
-
-
-def _scale(
-    robot: Mapping[str, Any], what: str, mode: str, dtype: np.dtype[Any], path: Path
-) -> Scale:
-    """Of state or actions. What has no width keeps its value, as does an action without a mask."""
-    entry = robot.get(what) or {}
-    if what == 'state' and not entry:
-        mode = 'identity'
-    try:
-        width = len(entry.get('q01', entry.get('min', ())))
-        if mode == 'identity':
-            ones = np.ones(width, dtype)
-            return Scale(mode, np.zeros(width, dtype), ones, ones)
-        first, second = (np.asarray(entry[key], dtype).reshape(-1) for key in MODES[mode])
-        mask = np.broadcast_to(np.asarray(entry.get('mask', True), dtype=bool), first.shape)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise OxygenError(
-            f'{path}: {what} has no usable {" and ".join(MODES[mode])}, which it is normalised by'
-        ) from error
-    first, second = fitted(Statistics(mode, first, second, 0.0, what, path), None, cut=False)
-    span = second if mode == 'mean_std' else second - first
-    one = dtype.type(1)
-    return Scale(mode, first, np.where(span == 0, one, span), span, mask & (span != 0))

@@ -15,15 +15,23 @@ import numpy as np
 from oxygen_ros.checkpoint.files import json_kinds, read_json
 from oxygen_ros.checkpoint.info import CheckpointInfo, Layout, Survey, noting
 from oxygen_ros.checkpoint.options import FILE, check_keys, check_number, existing
-from oxygen_ros.checkpoint.weights import FLOATS, Naming, read_index, weight_files
+from oxygen_ros.checkpoint.qwen import (
+    EMBED,
+    LM_HEAD,
+    PREPROCESSOR,
+    RESIZES,
+    image_rule,
+    tied_names,
+    word_dtype,
+)
+from oxygen_ros.checkpoint.weights import Naming, StoredTensor, read_index, weight_files
 from oxygen_ros.types import OxygenError
 
 FAMILY = 'xiaomi_robotics_0'
 FORMATS = 'Xiaomi-Robotics-0'
 MODEL_TYPE = 'mibot'
-NAMING = Naming()
-_EMBED = 'vlm.model.language_model.embed_tokens.weight'
-_PREPROCESSOR = 'preprocessor_config.json'
+VLM = 'vlm.'
+NAMING = Naming(tied=tied_names(VLM))
 # Below this standard deviation a value is not an action, and masked (processing_mibot).
 LEAST_STD = 1e-5
 # Camera slot -> what the prompt calls its view, where oxygen.json names no others.
@@ -83,7 +91,8 @@ class XiaomiLayout(Layout):
 
     vlm: the backbone's configuration as config.json has it. dit: hidden_size, num_hidden_layers,
     head_dim of the action expert. state_width, action_width: inside the network, zero padded.
-    image: values of the Qwen image processor. views: titles in the prompt, one per camera.
+    image, image_resize: values of the Qwen image processor, and its form. tied_head: only one of
+    the backbone's head and embedding is stored. views: titles in the prompt, one per camera.
     image_tokens, text_tokens: the most that one camera, and all words together, may take.
     action_position_offset: added to the positions of actions. local_window: how many earlier
     actions an action sees, None for all. prefix_length: how many actions of a running chunk may
@@ -94,7 +103,9 @@ class XiaomiLayout(Layout):
     dit: Mapping[str, int]
     state_width: int
     action_width: int
+    tied_head: bool
     image: Mapping[str, Any]
+    image_resize: str
     views: tuple[str, ...]
     image_tokens: int
     text_tokens: int
@@ -120,18 +131,19 @@ def survey(folder: Path, robot_tag: str) -> Survey:
     """Read what can be read of the folder. Raises OxygenError when nothing can be said of it."""
     config, options = read_json(folder / 'config.json'), _options(folder)
     problems: dict[str, str] = {}
-    dtype = scale = tokenizer_dir = layout = None
+    index = scale = tokenizer_dir = layout = None
     files: tuple[Path, ...] = ()
     with noting(problems, 'weights'):
         files = weight_files(folder)
-        dtype = _dtype(files, folder)
+        index = read_index(files, NAMING)
+        word_dtype(index, VLM, f'{folder}: not a complete Xiaomi-Robotics-0 checkpoint')
     with noting(problems, 'statistics'), json_kinds(folder):
         scale = _statistics(folder, robot_tag, int(config['action_dim']))
     with noting(problems, 'tokenizer'):
         tokenizer_dir = _tokenizer_dir(folder, options)
-    if scale is not None and dtype is not None:
+    if scale is not None and index is not None and 'weights' not in problems:
         with json_kinds(folder):
-            layout = _layout(folder, config, options, scale, files, dtype)
+            layout = _layout(folder, config, options, scale, files, index)
     return Survey(XiaomiInfo, layout, scale, tokenizer_dir, problems)
 
 
@@ -139,12 +151,14 @@ def _options(folder: Path) -> dict[str, Any]:
     """oxygen.json of this family: counts, variants, `tokenizer` and `views`."""
     path = folder / FILE
     values = read_json(path) if path.exists() else {}
-    check_keys(values, ('views', 'tokenizer', *_COUNTS, *_VARIANTS), f'{path}: unknown key')
+    known = ('views', 'tokenizer', 'image_resize', *_COUNTS, *_VARIANTS)
+    check_keys(values, known, f'{path}: unknown key')
     for key in _COUNTS:
         check_number(values.get(key, 1), isinstance(values.get(key, 1), int), f'{path}: {key}')
-    for key in _VARIANTS:
-        if key in values and not (isinstance(values[key], int) and values[key] >= 0):
-            raise OxygenError(f'{path}: {key} is {values[key]!r}, a whole number is expected')
+    if values.get('image_resize', 'pil') not in RESIZES:
+        raise OxygenError(
+            f'{path}: image_resize is {values["image_resize"]!r}, allowed: {", ".join(RESIZES)}'
+        )
     views = values.get('views', VIEWS)
     titled = isinstance(views, dict) and all(isinstance(title, str) for title in views.values())
     if not titled or not views:
@@ -154,17 +168,8 @@ def _options(folder: Path) -> dict[str, Any]:
     return values
 
 
-def _dtype(files: tuple[Path, ...], folder: Path) -> str:
-    index = read_index(files, NAMING)
-    if _EMBED not in index:
-        raise OxygenError(
-            f'{folder}: not a complete Xiaomi-Robotics-0 checkpoint, tensor {_EMBED} is missing'
-        )
-    return FLOATS[index[_EMBED].dtype]
-
-
 def _statistics(folder: Path, robot_tag: str, width: int) -> StepScale:
-    path = folder / _PREPROCESSOR
+    path = folder / PREPROCESSOR
     robots = read_json(path).get('action_config')
     if not isinstance(robots, dict) or not robots:
         raise OxygenError(f'{path}: has no action_config, the statistics of the actions')
@@ -206,10 +211,9 @@ def _layout(
     options: Mapping[str, Any],
     scale: StepScale,
     files: tuple[Path, ...],
-    dtype: str,
+    index: Mapping[str, StoredTensor],
 ) -> XiaomiLayout:
     views = dict(options.get('views', VIEWS))
-    image = _image_rule(folder)
     image_tokens = options.get('max_image_tokens', _IMAGE_TOKENS)
     text_tokens = options.get('tokenizer_max_length', _TEXT_TOKENS)
     if config.get('state_length', 1) != 1:
@@ -217,10 +221,6 @@ def _layout(
             f'{folder / "config.json"}: state_length is {config["state_length"]}, supported: 1'
         )
     used = int(np.flatnonzero(scale.mask.any(0))[-1]) + 1
-    variants = {
-        name: options.get(name, config.get(name, config.get(other, default)))
-        for name, (other, default) in _VARIANTS.items()
-    }
     return XiaomiLayout(
         path=folder,
         format='mibot',
@@ -230,19 +230,42 @@ def _layout(
         action_dim=_at_most(options, 'action_dim', int(config['action_dim']), folder, used),
         horizon=len(scale.mean),
         max_prefix=len(views) * image_tokens + text_tokens,
-        dtype=dtype,
+        dtype=word_dtype(index, VLM, str(folder)),
         weight_files=files,
         naming=NAMING,
         vlm=config['vlm_config'],
         dit={key: int(config['dit_config'][key]) for key in _DIT},
         state_width=int(config['state_dim']),
         action_width=int(config['action_dim']),
-        image=image,
+        tied_head=not {VLM + EMBED, VLM + LM_HEAD} <= index.keys(),
+        image=image_rule(folder, config['vlm_config']),
+        image_resize=options.get('image_resize', 'pil'),  # its makers say use_fast=False
         views=tuple(views.values()),
         image_tokens=image_tokens,
         text_tokens=text_tokens,
-        **variants,
+        **_variants(folder, config, options),
     )
+
+
+def _variants(
+    folder: Path, config: Mapping[str, Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What later training varies, by oxygen.json, else by config.json. Raises OxygenError."""
+    found: dict[str, Any] = {}
+    for name, (other, default) in _VARIANTS.items():
+        places = [(options, name, FILE), (config, name, 'config.json')]
+        places.append((config, other, 'config.json'))
+        given = next((place for place in places if place[0].get(place[1]) is not None), None)
+        if given is None:
+            found[name] = default
+            continue
+        values, key, file = given
+        if type(values[key]) is not int or values[key] < 0:
+            raise OxygenError(
+                f'{folder / file}: {key} is {values[key]!r}, a whole number from 0 is expected'
+            )
+        found[name] = values[key]
+    return found
 
 
 def _at_most(
@@ -253,10 +276,3 @@ def _at_most(
     if value > width:
         raise OxygenError(f'{folder / FILE}: {key} is {value}, the network has {width}')
     return value
-
-
-def _image_rule(folder: Path) -> dict[str, Any]:
-    """The Qwen image processor's own values, without what is not its."""
-    values = read_json(folder / _PREPROCESSOR)
-    others = ('action_config', 'auto_map', 'processor_class', 'image_processor_type')
-    return {key: value for key, value in values.items() if key not in others}

@@ -15,6 +15,7 @@ import torch
 import transformers
 from torch import nn
 
+from oxygen_ros.checkpoint.qwen import EMBED, LM_HEAD
 from oxygen_ros.models.base import Prefilled
 from oxygen_ros.models.kv import ATTENTION, KVWindow
 from oxygen_ros.types import OxygenError
@@ -80,12 +81,23 @@ class QwenVL(nn.Module):
         """Where the weights are."""
         return self.model.language_model.embed_tokens.weight.device
 
-    def tie_if_equal(self) -> bool:
-        """Keep one matrix where a checkpoint stores the same twice; returns whether it is one."""
+    def tie_if_equal(self, where: str) -> bool:
+        """Keep one matrix where a checkpoint stores the same twice; returns whether it is one.
+
+        Raises OxygenError, with the checkpoint's name, on two that its configuration says are one.
+        """
         embedding = self.model.language_model.embed_tokens.weight
-        if self.lm_head is not None and torch.equal(self.lm_head.weight, embedding):
+        if self.lm_head is None:
+            return True
+        if torch.equal(self.lm_head.weight, embedding):
             self.lm_head = None
-        return self.lm_head is None
+            return True
+        if self.config.tie_word_embeddings:
+            raise OxygenError(
+                f'{where}: stores {LM_HEAD} and {EMBED} with different values, but its backbone '
+                'has one matrix for both (tie_word_embeddings): remove the one that is not meant'
+            )
+        return False
 
     @property
     def depth(self) -> int:
@@ -221,6 +233,16 @@ class QwenVL(nn.Module):
             weight = self.model.language_model.embed_tokens.weight
             return nn.functional.linear(hidden, weight).float()
         return self.lm_head(hidden).float()
+
+
+def stored_parameters(module: nn.Module, prefix: str) -> dict[str, nn.Parameter]:
+    """Parameters by stored name; an embedding that is the head as well has both names.
+
+    prefix: of the backbone's names.
+    """
+    named = dict(module.named_parameters())
+    named.setdefault(prefix + LM_HEAD, named[prefix + EMBED])
+    return named
 
 
 def qwen_work_bytes(config: Any, patches: int, prefix: int, rows: int, value_bytes: int) -> int:

@@ -9,7 +9,6 @@ Source: starVLA 0ed0aad2, model/framework/VLM4A.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ import torch
 from torch import nn
 
 from oxygen_ros.checkpoint import check_tensors, iter_tensors, load_into
-from oxygen_ros.checkpoint.starvla import StarvlaInfo, StarvlaLayout
+from oxygen_ros.checkpoint.starvla import VLM, StarvlaInfo, StarvlaLayout
 from oxygen_ros.models.base import ModelSpec, NoChunk, Prefilled
 from oxygen_ros.models.family import Family, Footprint, Parts, Progress
 from oxygen_ros.models.guidance import Guide, guided_velocity
@@ -31,8 +30,9 @@ from oxygen_ros.models.qwen_vl import (
     materialise,
     qwen_config,
     qwen_work_bytes,
+    stored_parameters,
 )
-from oxygen_ros.models.starvla_dit import FlowHead, Moment, QueryHead, linear
+from oxygen_ros.models.starvla_dit import FlowHead, Moment, QueryHead
 from oxygen_ros.processing.fast import FastActions
 from oxygen_ros.processing.qwen import QwenTokenizer
 from oxygen_ros.processing.starvla import (
@@ -42,9 +42,6 @@ from oxygen_ros.processing.starvla import (
     query_words,
     vocab_size,
 )
-from oxygen_ros.types import OxygenError
-
-_LM_HEAD = 'qwen_vl_interface.model.lm_head.weight'
 
 
 class StarVLA(nn.Module):
@@ -68,7 +65,7 @@ class StarVLA(nn.Module):
         self.query_id, self.decode = query_id, decode
         config = qwen_config(layout.vlm, str(layout.base_vlm))
         with torch.device('meta'):  # no memory and no random numbers for what is loaded next
-            self.qwen_vl_interface = nn.ModuleDict({'model': QwenVL(config, _is_tied(layout))})
+            self.qwen_vl_interface = nn.ModuleDict({'model': QwenVL(config, layout.tied_head)})
             self.action_model = _action_model(layout)
             self.project_layers = _project_layers(layout)
         self.spec = _spec(layout, self.vlm, eos_ids)
@@ -205,38 +202,25 @@ class StarVLA(nn.Module):
 
 
 def _action_model(layout: StarvlaLayout) -> nn.Module | None:
-    """The head, of the sizes that the run stores. Raises OxygenError if it has another's."""
+    """The head, of the sizes that the run's configuration gives it."""
     head, sizes = layout.head, layout.sizes
-    try:
-        if head.conditioned == 'tokens':
-            return None
-        if head.conditioned == 'queries':
-            return QueryHead(sizes)
-        projects = head.conditioned == 'last'
-        flow = FlowHead(sizes, layout.attention_heads, projects, head.interleaved, layout.buckets)
-        if head.state == 'embedded' and layout.include_state:
-            flow.embed_states(sizes)
-        return flow
-    except KeyError as error:
-        raise OxygenError(
-            f'{layout.path}: not a complete {layout.name}, tensor {error.args[0]} is missing'
-        ) from error
+    if head.conditioned == 'tokens':
+        return None
+    if head.conditioned == 'queries':
+        return QueryHead(sizes)
+    projected = head.conditioned == 'layers'
+    return FlowHead(sizes, head.interleaved, layout.buckets, projected)
 
 
 def _project_layers(layout: StarvlaLayout) -> nn.ModuleList:
-    """Of QwenPI_v3: from the backbone's width to the head's, one per block."""
+    """From the backbone's width to the head's, one per block, where the two differ."""
     sizes = layout.sizes
-    layers: list[nn.Module] = []
-    while f'project_layers.{len(layers)}.1.weight' in sizes:
-        name = f'project_layers.{len(layers)}'
-        norm = nn.LayerNorm(sizes[f'{name}.0.weight'][0])
-        layers.append(nn.Sequential(norm, linear(sizes, f'{name}.1')))
-    return nn.ModuleList(layers)
-
-
-def _is_tied(layout: StarvlaLayout) -> bool:
-    """Whether the run holds no head of its own for words; equal ones are found on loading."""
-    return _LM_HEAD not in layout.sizes
+    if layout.head.conditioned != 'layers' or sizes.width == sizes.seen:
+        return nn.ModuleList()
+    return nn.ModuleList(
+        nn.Sequential(nn.LayerNorm(sizes.seen), nn.Linear(sizes.seen, sizes.width))
+        for _ in range(sizes.blocks)
+    )
 
 
 def _spec(layout: StarvlaLayout, vlm: QwenVL, eos_ids: frozenset[int]) -> ModelSpec:
@@ -267,7 +251,7 @@ def _load(
     (query_id,) = words.encode(QUERY)[:1]
     decode = FastActions(info, words) if info.head.conditioned == 'tokens' else None
     model = StarVLA(info, device, dtype, words.eos_ids, query_id, decode)
-    load_into(dict(model.named_parameters()), iter_tensors(info), progress, str(info.path))
+    load_into(stored_parameters(model, VLM), iter_tensors(info), progress, str(info.path))
     notes = {
         'family': info.family,
         'format': info.format,
@@ -276,18 +260,21 @@ def _load(
         'interleaved': str(info.head.interleaved),
         'include_state': str(info.include_state),
         'image_size': str(info.image_size),
+        'image_resize': info.image_resize,
         'state_normalization': info.normalization.state.mode,
         'action_normalization': info.normalization.action.mode,
+        'eps_rule': info.normalization.eps_rule,
         'gripper': str(info.normalization.gripper),
-        'tied_head': str(model.vlm.tie_if_equal()),
+        'tied_head': str(model.vlm.tie_if_equal(str(info.path))),
     }
     return Family(model, processor, info.head.steps, notes)
 
 
 def _footprint(layout: StarvlaLayout, rows: int, value_bytes: int) -> Footprint:
     model = StarVLA(layout, torch.device('meta'), torch.float32)
-    tensors = {name: tuple(value.shape) for name, value in model.named_parameters()}
-    values = sum(math.prod(shape) for shape in tensors.values())
+    stored = stored_parameters(model, VLM)
+    tensors = {name: tuple(value.shape) for name, value in stored.items()}
+    values = sum(value.numel() for value in model.parameters())
     patches = len(layout.cameras) * layout.image_tokens * 4
     config = model.vlm.config
     work = qwen_work_bytes(config, patches, layout.max_prefix, rows, value_bytes)

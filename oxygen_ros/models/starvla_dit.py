@@ -15,11 +15,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from oxygen_ros.checkpoint.starvla_head import HeadSizes
+
 _FREQUENCIES = 256  # of the sine embedding of the flow time in the DiT
 _MAX_PERIOD = 10000.0
 
+_RESNET_BLOCKS = 2  # of QwenOFT, whatever its configuration says
+_FEED_FORWARD = 4  # width of a block's MLP in widths of its tokens
+
 KeysValues = tuple[torch.Tensor, torch.Tensor]  # each [1, heads, S, D]
-Sizes = Mapping[str, tuple[int, ...]]  # stored name -> shape
 
 
 @dataclass(frozen=True)
@@ -34,18 +38,12 @@ class Moment:
     encoded: torch.Tensor
 
 
-def linear(sizes: Sizes, name: str) -> nn.Linear:
-    """A layer as large as the stored one."""
-    rows, columns = sizes[f'{name}.weight']
-    return nn.Linear(columns, rows, bias=f'{name}.bias' in sizes)
-
-
 class MLP(nn.Module):
     """layer1, ReLU, layer2."""
 
-    def __init__(self, sizes: Sizes, name: str) -> None:
+    def __init__(self, given: int, hidden: int, made: int) -> None:
         super().__init__()
-        self.layer1, self.layer2 = (linear(sizes, f'{name}.layer{i}') for i in (1, 2))
+        self.layer1, self.layer2 = nn.Linear(given, hidden), nn.Linear(hidden, made)
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         """[..., in] -> [..., out]."""
@@ -55,11 +53,10 @@ class MLP(nn.Module):
 class ActionEncoder(nn.Module):
     """Noisy actions and the flow time -> tokens."""
 
-    def __init__(self, sizes: Sizes, name: str) -> None:
+    def __init__(self, actions: int, width: int) -> None:
         super().__init__()
-        self.layer1, self.layer2, self.layer3 = (
-            linear(sizes, f'{name}.layer{i}') for i in (1, 2, 3)
-        )
+        self.layer1, self.layer2 = nn.Linear(actions, width), nn.Linear(2 * width, width)
+        self.layer3 = nn.Linear(width, width)
 
     def forward(self, actions: torch.Tensor, encoded: torch.Tensor) -> torch.Tensor:
         """Actions [B, H, A], the time's sines and cosines [W] -> [B, H, W]."""
@@ -71,11 +68,13 @@ class ActionEncoder(nn.Module):
 class Attention(nn.Module):
     """Attention to the block's own tokens, or to given keys and values."""
 
-    def __init__(self, sizes: Sizes, name: str, heads: int) -> None:
+    def __init__(self, width: int, seen: int, heads: int) -> None:
+        """seen: width of what is looked at."""
         super().__init__()
         self.heads = heads
-        self.to_q, self.to_k, self.to_v = (linear(sizes, f'{name}.to_{x}') for x in 'qkv')
-        self.to_out = nn.ModuleList([linear(sizes, f'{name}.to_out.0')])
+        self.to_q = nn.Linear(width, width)
+        self.to_k, self.to_v = nn.Linear(seen, width), nn.Linear(seen, width)
+        self.to_out = nn.ModuleList([nn.Linear(width, width)])
 
     def keys_values(self, hidden: torch.Tensor) -> KeysValues:
         """Hidden [B, S, W] -> what queries look at."""
@@ -95,10 +94,11 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     """GELU between two layers, under diffusers' names."""
 
-    def __init__(self, sizes: Sizes, name: str) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        first = nn.ModuleDict({'proj': linear(sizes, f'{name}.net.0.proj')})
-        self.net = nn.ModuleList([first, nn.Identity(), linear(sizes, f'{name}.net.2')])
+        inner = _FEED_FORWARD * width
+        first = nn.ModuleDict({'proj': nn.Linear(width, inner)})
+        self.net = nn.ModuleList([first, nn.Identity(), nn.Linear(inner, width)])
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden [B, n, W] -> the same."""
@@ -108,11 +108,11 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     """An adaptive norm and attention, then a plain norm and an MLP, both residual."""
 
-    def __init__(self, sizes: Sizes, name: str, heads: int) -> None:
+    def __init__(self, width: int, seen: int, heads: int) -> None:
         super().__init__()
-        self.norm1 = nn.ModuleDict({'linear': linear(sizes, f'{name}.norm1.linear')})
-        self.attn1 = Attention(sizes, f'{name}.attn1', heads)
-        self.ff = FeedForward(sizes, f'{name}.ff')
+        self.norm1 = nn.ModuleDict({'linear': nn.Linear(width, 2 * width)})
+        self.attn1 = Attention(width, seen, heads)
+        self.ff = FeedForward(width)
 
     def forward(
         self,
@@ -129,24 +129,17 @@ class Block(nn.Module):
 class DiT(nn.Module):
     """The blocks, what tells them the flow time, and for some heads a last projection."""
 
-    def __init__(self, sizes: Sizes, name: str, heads: int, projects: bool) -> None:
+    def __init__(self, sizes: HeadSizes, seen: Sequence[int]) -> None:
+        """seen: width of what each block looks at."""
         super().__init__()
-        time = f'{name}.timestep_encoder.timestep_embedder'
-        self.timestep_encoder = nn.ModuleDict(
-            {
-                'timestep_embedder': nn.ModuleDict(
-                    {part: linear(sizes, f'{time}.{part}') for part in ('linear_1', 'linear_2')}
-                )
-            }
-        )
-        count = _count(sizes, f'{name}.transformer_blocks.')
-        self.transformer_blocks = nn.ModuleList(
-            Block(sizes, f'{name}.transformer_blocks.{i}', heads) for i in range(count)
-        )
-        self.projects = projects
-        if projects:
-            self.proj_out_1 = linear(sizes, f'{name}.proj_out_1')
-            self.proj_out_2 = linear(sizes, f'{name}.proj_out_2')
+        width = sizes.width
+        parts = {'linear_1': nn.Linear(_FREQUENCIES, width), 'linear_2': nn.Linear(width, width)}
+        self.timestep_encoder = nn.ModuleDict({'timestep_embedder': nn.ModuleDict(parts)})
+        self.transformer_blocks = nn.ModuleList(Block(width, each, sizes.heads) for each in seen)
+        self.projects = bool(sizes.output)
+        if self.projects:
+            self.proj_out_1 = nn.Linear(width, 2 * width)
+            self.proj_out_2 = nn.Linear(width, sizes.output)
 
     def modulations(self, bucket: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """1 + scale and shift of every adaptive norm at a flow time, in integers of the head."""
@@ -183,28 +176,22 @@ class FlowHead(nn.Module):
     """DiT over [state, future tokens, actions]; the flow goes from noise at 0 to actions at 1.
 
     interleaved: every second block looks at its own tokens. buckets: the time 1.0 in integers.
+    projected: the backbone's hidden states come in the width of the DiT.
     """
 
-    def __init__(
-        self, sizes: Sizes, heads: int, projects: bool, interleaved: bool, buckets: int
-    ) -> None:
+    def __init__(self, sizes: HeadSizes, interleaved: bool, buckets: int, projected: bool) -> None:
         super().__init__()
         self.interleaved, self.buckets = interleaved, buckets
-        self.model = DiT(sizes, 'action_model.model', heads, projects)
-        self.action_encoder = ActionEncoder(sizes, 'action_model.action_encoder')
-        self.action_decoder = MLP(sizes, 'action_model.action_decoder')
-        self.future_tokens = nn.Embedding(*sizes['action_model.future_tokens.weight'])
-        self.state_encoder: MLP | None = None
-        self.position_embedding: nn.Embedding | None = None
-        if 'action_model.position_embedding.weight' in sizes:
-            self.position_embedding = nn.Embedding(
-                *sizes['action_model.position_embedding.weight']
-            )
+        width, hidden = sizes.width, sizes.hidden
+        looked = width if projected else sizes.seen
+        seen = [looked if self.looks(block) else width for block in range(sizes.blocks)]
+        self.model = DiT(sizes, seen)
+        self.action_encoder = ActionEncoder(sizes.actions, width)
+        self.action_decoder = MLP(sizes.output or width, hidden, sizes.actions)
+        self.future_tokens = nn.Embedding(sizes.future, width)
+        self.state_encoder = MLP(sizes.state, hidden, width) if sizes.state else None
+        self.position_embedding = nn.Embedding(sizes.positions, width) if sizes.positions else None
         self._moments: dict[int, list[Moment]] = {}
-
-    def embed_states(self, sizes: Sizes) -> None:
-        """Take the robot's state as a first token."""
-        self.state_encoder = MLP(sizes, 'action_model.state_encoder')
 
     def looks(self, block: int) -> bool:
         """Whether a block looks at the backbone."""
@@ -251,25 +238,23 @@ class FlowHead(nn.Module):
 class QueryHead(nn.Module):
     """QwenOFT's MLP, which reads each action off one hidden state."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: HeadSizes) -> None:
         super().__init__()
-        name = 'action_model.model'
-        self.model = nn.ModuleDict(
-            {part: _layer_norm(sizes, f'{name}.{part}') for part in ('layer_norm1', 'layer_norm2')}
-        )
-        self.model.update({part: linear(sizes, f'{name}.{part}') for part in ('fc1', 'fc2')})
-        blocks = f'{name}.mlp_resnet_blocks.'
-        self.model['mlp_resnet_blocks'] = nn.ModuleList(
+        width = 2 * sizes.seen
+        blocks = [
             nn.ModuleDict(
-                {
-                    'ffn': nn.Sequential(
-                        _layer_norm(sizes, f'{blocks}{i}.ffn.0'),
-                        linear(sizes, f'{blocks}{i}.ffn.1'),
-                        nn.ReLU(),
-                    )
-                }
+                {'ffn': nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.ReLU())}
             )
-            for i in range(_count(sizes, blocks))
+            for _ in range(_RESNET_BLOCKS)
+        ]
+        self.model = nn.ModuleDict(
+            {
+                'layer_norm1': nn.LayerNorm(sizes.seen),
+                'fc1': nn.Linear(sizes.seen, width),
+                'mlp_resnet_blocks': nn.ModuleList(blocks),
+                'layer_norm2': nn.LayerNorm(width),
+                'fc2': nn.Linear(width, sizes.actions),
+            }
         )
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -283,15 +268,6 @@ class QueryHead(nn.Module):
 
 def _norm(hidden: torch.Tensor, eps: float) -> torch.Tensor:
     return functional.layer_norm(hidden, hidden.shape[-1:], eps=eps)
-
-
-def _layer_norm(sizes: Sizes, name: str) -> nn.LayerNorm:
-    return nn.LayerNorm(sizes[f'{name}.weight'][0])
-
-
-def _count(sizes: Sizes, prefix: str) -> int:
-    numbers = {int(n[len(prefix) :].split('.')[0]) for n in sizes if n.startswith(prefix)}
-    return max(numbers, default=-1) + 1
 
 
 def _sines(time: int, width: int, last: int) -> torch.Tensor:

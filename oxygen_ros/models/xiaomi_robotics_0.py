@@ -7,19 +7,24 @@ Source: the public modeling_mibot, configuration_mibot and processing_mibot.
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from oxygen_ros.checkpoint import check_tensors, iter_tensors, load_into
-from oxygen_ros.checkpoint.xiaomi_robotics_0 import XiaomiInfo, XiaomiLayout
+from oxygen_ros.checkpoint.xiaomi_robotics_0 import VLM, XiaomiInfo, XiaomiLayout
 from oxygen_ros.models.base import ModelSpec, Prefilled
 from oxygen_ros.models.family import Family, Footprint, Parts, Progress
 from oxygen_ros.models.guidance import Guide
 from oxygen_ros.models.kv import KVWindow
-from oxygen_ros.models.qwen_vl import QwenVL, materialise, qwen_config, qwen_work_bytes
+from oxygen_ros.models.qwen_vl import (
+    QwenVL,
+    materialise,
+    qwen_config,
+    qwen_work_bytes,
+    stored_parameters,
+)
 from oxygen_ros.models.xiaomi_dit import DiT, Modulation, Projector, TimeEmbedder, expert_mask
 from oxygen_ros.processing.qwen import QwenTokenizer
 from oxygen_ros.processing.xiaomi_robotics_0 import ACTION_SUFFIX, XiaomiInputs, XiaomiProcessor
@@ -48,7 +53,7 @@ class XiaomiRobotics0(nn.Module):
         self.layout, self.device, self.dtype = layout, device, dtype
         width = layout.dit['hidden_size']
         with torch.device('meta'):  # no memory and no random numbers for what is loaded next
-            self.vlm = QwenVL(qwen_config(layout.vlm, str(layout.path)), tied=True)
+            self.vlm = QwenVL(qwen_config(layout.vlm, str(layout.path)), tied=layout.tied_head)
             self.dit = DiT(layout.dit)
             self.state_projector = Projector(layout.state_width, width, 2)
             self.action_projector = Projector(layout.action_width, width, 2)
@@ -189,27 +194,29 @@ def _load(
     processor = XiaomiProcessor(info)
     model = XiaomiRobotics0(info, processor.tokenizer.eos_ids, device, dtype)
     model.set_action_mask(torch.from_numpy(info.normalization.mask))
-    load_into(dict(model.named_parameters()), iter_tensors(info), progress, str(info.path))
+    load_into(stored_parameters(model, VLM), iter_tensors(info), progress, str(info.path))
     notes = {
         'family': info.family,
         'format': info.format,
         'robot_tag': info.normalization.robot,
         'views': ', '.join(info.views),
         'max_image_tokens': str(info.image_tokens),
+        'image_resize': info.image_resize,
         'action_position_offset': str(info.action_position_offset),
         'local_window': str(info.local_window),
         'prefix_length': str(info.prefix_length),
         'action_normalization': 'mean_std per time step',
         'state_normalization': 'identity',
-        'tied_head': 'True',
+        'tied_head': str(model.vlm.tie_if_equal(str(info.path))),
     }
     return Family(model, processor, DENOISE_STEPS, notes)
 
 
 def _footprint(layout: XiaomiLayout, rows: int, value_bytes: int) -> Footprint:
     model = XiaomiRobotics0(layout, frozenset(), torch.device('meta'), torch.float32)
-    tensors = {name: tuple(value.shape) for name, value in model.named_parameters()}
-    values = sum(math.prod(shape) for shape in tensors.values())
+    stored = stored_parameters(model, VLM)
+    tensors = {name: tuple(value.shape) for name, value in stored.items()}
+    values = sum(value.numel() for value in model.parameters())
     patches = len(layout.cameras) * layout.image_tokens * 4
     work = qwen_work_bytes(model.vlm.config, patches, layout.max_prefix, rows, value_bytes)
     return Footprint(model.spec, tensors, values * value_bytes, work)

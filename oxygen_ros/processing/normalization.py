@@ -22,7 +22,11 @@ def normalize_state(state: np.ndarray, norm: Normalization) -> np.ndarray:
 def _scaled(scale: Scale, values: np.ndarray, span: np.ndarray) -> np.ndarray:
     unit = (values - scale.origin) / span
     unit = unit * 2.0 - 1.0 if scale.is_range else unit
-    return unit if scale.mask is None else np.where(scale.mask, unit, values)
+    if scale.mask is None:
+        return unit
+    # StarVLA's training keeps what has no range as it is, or makes it 0
+    still = np.zeros_like(values) if scale.mode == 'min_max' else values
+    return np.where(scale.mask, np.where(scale.span_out != 0, unit, still), values)
 
 
 def anchored(state: np.ndarray, relative: Sequence[bool]) -> np.ndarray:
@@ -34,7 +38,7 @@ def anchored(state: np.ndarray, relative: Sequence[bool]) -> np.ndarray:
 def network_actions(actions: np.ndarray, norm: Normalization) -> np.ndarray:
     """Robot units [n, A] -> the network's [n, A]: the way back of robot_actions()."""
     scale = norm.action
-    # A span of 0 has a mask, whose values are not scaled.
+    # Where there is a mask, a span of 0 does not scale.
     span = scale.span_out if scale.mask is None else scale.span_in
     return _scaled(scale, actions.astype(scale.origin.dtype), span).astype(np.float32)
 
@@ -47,7 +51,8 @@ def robot_actions(actions: np.ndarray, norm: Normalization) -> np.ndarray:
         return clipped_actions(own, norm).astype(np.float32)
     own = own.astype(scale.origin.dtype)
     unit = (own + 1.0) / 2.0 if scale.is_range else own
-    return (unit * scale.span_out + scale.origin).astype(np.float32)
+    robot = (unit * scale.span_out + scale.origin).astype(np.float32)
+    return robot if scale.mask is None else np.where(scale.mask, robot, own.astype(np.float32))
 
 
 def clipped_actions(actions: np.ndarray, norm: Normalization) -> np.ndarray:

@@ -1,110 +1,22 @@
-"""What Qwen-VL checkpoints share: image patches by PIL, a byte-level tokenizer, streamed text."""
+"""What Qwen-VL checkpoints share: a byte-level tokenizer, turns of a chat, streamed text."""
 
 from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-import transformers
-from PIL import Image
 from transformers import PreTrainedTokenizerFast
-from transformers.image_transforms import normalize, rescale
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from oxygen_ros.types import OxygenError
 
 IMAGE = '<|image_pad|>'
 VIEW = f'<|vision_start|>{IMAGE}<|vision_end|>'
-_ALWAYS = ('do_resize', 'do_rescale', 'do_normalize')
+ANSWER = '<|im_end|>\n<|im_start|>assistant\n'  # the user's turn ends, the assistant's begins
 _ENDS = ('<|im_end|>', '<|endoftext|>')
-
-
-@dataclass(frozen=True)
-class Patches:
-    """Images as the vision tower takes them.
-
-    values: float32 [P, values of one]. grid: int64 [images, 3], patches in time, height, width.
-    tokens: of each image in the prompt.
-    """
-
-    values: torch.Tensor
-    grid: torch.Tensor
-    tokens: list[int]
-
-
-class QwenImages:
-    """The Qwen image processor that resizes with PIL, bit for bit, in a fraction of its time.
-
-    The one that resizes with torchvision is off by one grey level in places, and moves actions.
-    """
-
-    def __init__(self, values: Mapping[str, Any], where: Path) -> None:
-        """values: of a preprocessor_config.json. Raises OxygenError."""
-        processor = getattr(transformers, 'Qwen2VLImageProcessorPil', None)
-        if processor is None:
-            raise OxygenError(
-                f'transformers {transformers.__version__} has no Qwen2VLImageProcessorPil, which '
-                'this checkpoint needs: 5.17 and newer have it; install the version in '
-                'requirements/'
-            )
-        try:
-            rule = processor(**values)  # knows the defaults
-            self._limits = int(rule.size['shortest_edge']), int(rule.size['longest_edge'])
-            self._patch, self._merge = int(rule.patch_size), int(rule.merge_size)
-            self._frames, self._resample = int(rule.temporal_patch_size), int(rule.resample)
-            self._levels = _levels(rule.rescale_factor, rule.image_mean, rule.image_std)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise OxygenError(f'{where}: is no Qwen image processor ({error})') from error
-        skipped = [key for key in _ALWAYS if not getattr(rule, key)]
-        if skipped:
-            raise OxygenError(f'{where}: {", ".join(skipped)} is false, only true is supported')
-
-    def __call__(self, images: Sequence[np.ndarray]) -> Patches:
-        """uint8 [H, W, 3] of any size each. Raises OxygenError on one that cannot be resized."""
-        patches = [self._patches(self._resized(image)) for image in images]
-        grid = np.array([[1, *sides] for _, sides in patches], np.int64)
-        tokens = (grid.prod(-1) // self._merge**2).tolist()
-        values = np.concatenate([values for values, _ in patches])
-        return Patches(torch.from_numpy(values), torch.from_numpy(grid), tokens)
-
-    def _resized(self, image: np.ndarray) -> np.ndarray:
-        height, width = image.shape[:2]
-        least, most = self._limits
-        try:
-            sides = smart_resize(height, width, self._patch * self._merge, least, most)
-        except ValueError as error:
-            raise OxygenError(f'an image of {width}x{height} cannot be used: {error}') from error
-        if sides == (height, width):
-            return image
-        resample = Image.Resampling(self._resample)
-        return np.asarray(Image.fromarray(image).resize(sides[::-1], resample=resample))
-
-    def _patches(self, image: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
-        """uint8 [H, W, 3] -> float32 [P, 3 * frames * patch * patch], merged ones together."""
-        patch, merge = self._patch, self._merge
-        rows, columns = image.shape[0] // patch, image.shape[1] // patch
-        shape = (rows // merge, merge, patch, columns // merge, merge, patch, 3)
-        # by block, place in it and channel, then the pixels of a patch
-        cut = image.reshape(shape).transpose(0, 3, 1, 4, 6, 2, 5).reshape(-1, 3, patch * patch)
-        values = np.empty((len(cut), 3, self._frames, patch * patch), np.float32)
-        for channel in range(3):
-            values[:, channel] = self._levels[channel][cut[:, channel]][:, None]
-        return values.reshape(len(cut), -1), (rows, columns)
-
-
-def _levels(factor: float, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
-    """What each grey level of each channel becomes: float32 [3, 256]."""
-    grey = np.broadcast_to(np.arange(256, dtype=np.uint8), (3, 1, 256))
-    scaled = rescale(grey, factor, data_format='channels_first')
-    made = normalize(scaled, mean, std, data_format='channels_first')
-    return np.ascontiguousarray(made[:, 0], np.float32)
 
 
 class QwenTokenizer:
@@ -187,6 +99,19 @@ class QwenTokenizer:
     def special_in(self, text: str) -> list[str]:
         """Special tokens that are written out in a text."""
         return [self._added[i] for i in self.encode(text) if i in self._special]
+
+    def turn(self, words: str) -> list[int]:
+        """Ids of a further turn of the user behind the assistant's first words, and of the mark
+        that the assistant answers it; none of no words. Raises OxygenError.
+        """
+        said = self.checked(words, 'prompt')
+        return self.encode(f'<|im_end|>\n<|im_start|>user\n{said}{ANSWER}') if said else []
+
+    def checked(self, words: str, what: str) -> str:
+        """The words. Raises OxygenError if they write out special tokens."""
+        if special := self.special_in(words):
+            raise OxygenError(f'the {what} holds {", ".join(special)}: leave special tokens out')
+        return words
 
     def bytes_of(self, token_id: int) -> bytes:
         """What a token adds to the text, b'' for a special one."""

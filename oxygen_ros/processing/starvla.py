@@ -13,21 +13,16 @@ import numpy as np
 import torch
 from PIL import Image
 
+from oxygen_ros.checkpoint.qwen import text_config
 from oxygen_ros.checkpoint.starvla import StarvlaInfo
 from oxygen_ros.processing import normalization
 from oxygen_ros.processing.images import checked_image, present_cameras
 from oxygen_ros.processing.prompt import shortened, state_bins
-from oxygen_ros.processing.qwen import (
-    ByteDetokenizer,
-    Patches,
-    QwenImages,
-    QwenTokenizer,
-    spread,
-)
+from oxygen_ros.processing.qwen import ANSWER, ByteDetokenizer, QwenTokenizer, spread
+from oxygen_ros.processing.qwen_images import Patches, QwenImages
 from oxygen_ros.types import Observation, OxygenError
 
 QUERY = '🔍'  # where QwenOFT's head reads; one token
-_TURN = '<|im_end|>\n<|im_start|>assistant\n'
 
 
 @dataclass(frozen=True)
@@ -55,7 +50,7 @@ class StarvlaProcessor:
         self._info = info
         self.tokenizer = QwenTokenizer(info.base_vlm, vocab_size(info.vlm))
         self.tokenizer.chat([''])  # whether there is a format
-        self._images = QwenImages(info.image, info.base_vlm)
+        self._images = QwenImages(info.image, info.base_vlm, info.image_resize)
         self._reads_queries = info.head.conditioned == 'queries'
         suffix = query_words(info.horizon) if self._reads_queries else ''
         self._suffix = torch.tensor(self.tokenizer.encode(suffix), dtype=torch.int64)
@@ -82,13 +77,10 @@ class StarvlaProcessor:
         They are a turn of the user, whom the model is to answer; without words it goes on where
         the prefix ends. QwenOFT's prefix ends within the user's turn, which is ended here.
         """
-        if special := self.tokenizer.special_in(text):
-            raise OxygenError(f'the prompt holds {", ".join(special)}: leave special tokens out')
-        if self._reads_queries:
-            gap = '\n' if text and not text[0].isspace() else ''
-            return self.tokenizer.encode(gap + text + _TURN)
-        turn = f'<|im_end|>\n<|im_start|>user\n{text}{_TURN}'
-        return self.tokenizer.encode(turn) if text else []
+        if not self._reads_queries:
+            return self.tokenizer.turn(text)
+        gap = '\n' if text and not text[0].isspace() else ''
+        return self.tokenizer.encode(gap + self.tokenizer.checked(text, 'prompt') + ANSWER)
 
     def detokenizer(self) -> ByteDetokenizer:
         """A fresh stream that turns one answer's ids into text."""
@@ -139,10 +131,7 @@ class StarvlaProcessor:
         """Ids of the common prefix, and whether the task was shortened."""
         if not instruction.strip():
             raise OxygenError('the instruction is empty: say what the robot shall do')
-        if special := self.tokenizer.special_in(instruction):
-            raise OxygenError(
-                f'the instruction holds {", ".join(special)}: leave special tokens out'
-            )
+        self.tokenizer.checked(instruction, 'instruction')
         said = ''
         if self._info.include_state and self._info.head.state == 'prompt':
             said = f' [STATE] {" ".join(map(str, state_bins(state)))} [ACTION]'
@@ -164,7 +153,7 @@ class StarvlaProcessor:
 
 def vocab_size(config: Mapping[str, Any]) -> int:
     """Rows of the embedding, by a backbone's config.json, in its newer or its older form."""
-    return int((config.get('text_config') or config)['vocab_size'])
+    return int(text_config(config)['vocab_size'])
 
 
 def query_words(horizon: int) -> str:

@@ -13,14 +13,8 @@ import torch
 from oxygen_ros.checkpoint.xiaomi_robotics_0 import XiaomiInfo
 from oxygen_ros.processing.images import checked_image, present_cameras
 from oxygen_ros.processing.prompt import shortened
-from oxygen_ros.processing.qwen import (
-    VIEW,
-    ByteDetokenizer,
-    Patches,
-    QwenImages,
-    QwenTokenizer,
-    spread,
-)
+from oxygen_ros.processing.qwen import VIEW, ByteDetokenizer, QwenTokenizer, spread
+from oxygen_ros.processing.qwen_images import Patches, QwenImages
 from oxygen_ros.types import Observation, OxygenError
 
 # What the action branch alone appends to the prompt, which ends in the assistant's turn.
@@ -53,7 +47,7 @@ class XiaomiProcessor:
         self.tokenizer = QwenTokenizer(
             info.tokenizer_dir, int(info.vlm['text_config']['vocab_size'])
         )
-        self._images = QwenImages(info.image, info.path)
+        self._images = QwenImages(info.image, info.path, info.image_resize)
         self._suffix = torch.tensor(self.tokenizer.encode(ACTION_SUFFIX), dtype=torch.int64)
 
     def frame(self, observation: Observation) -> XiaomiInputs:
@@ -72,8 +66,11 @@ class XiaomiProcessor:
         )
 
     def prompt_tokens(self, text: str) -> list[int]:
-        """Ids of a language request's own words, which follow the prefix. Raises OxygenError."""
-        return self.tokenizer.encode(text)
+        """Ids of a language request's own words, which follow the prefix. Raises OxygenError.
+
+        They are a turn of the user; without words the model goes on where the prefix ends.
+        """
+        return self.tokenizer.turn(text)
 
     def detokenizer(self) -> ByteDetokenizer:
         """A fresh stream that turns one answer's ids into text."""
@@ -110,10 +107,7 @@ class XiaomiProcessor:
         task = instruction.strip()
         if not task:
             raise OxygenError('the instruction is empty: say what the robot shall do')
-        if special := self.tokenizer.special_in(task):
-            raise OxygenError(
-                f'the instruction holds {", ".join(special)}: leave special tokens out'
-            )
+        self.tokenizer.checked(task, 'instruction')
         limit = self._info.text_tokens + sum(tokens)
 
         def ids_of(length: int) -> list[int]:

@@ -15,10 +15,11 @@ from safetensors.torch import load_file, save_file
 
 from oxygen_ros.checkpoint import inspect_checkpoint, survey_checkpoint
 from oxygen_ros.checkpoint.random_starvla import main, write_random_checkpoint
-from oxygen_ros.checkpoint.starvla import HEADS
+from oxygen_ros.checkpoint.starvla_head import HEADS
+from oxygen_ros.checkpoint.weights import Naming, read_index
 from oxygen_ros.models import qwen_vl
 from oxygen_ros.policy import Policy, PolicyOptions
-from oxygen_ros.processing import qwen
+from oxygen_ros.processing import qwen_images
 from oxygen_ros.processing.starvla import StarvlaProcessor
 from oxygen_ros.types import Observation, OxygenError, Verdict
 
@@ -70,7 +71,7 @@ def test_what_is_read(written):
     assert info.cameras == ('base', 'left_wrist', 'right_wrist')
     assert (info.state_dim, info.action_dim, info.horizon) == (8, 7, 8)
     assert (info.image_size, info.image_tokens, info.max_prefix) == ((64, 64), 4, 3 * 4 + 200)
-    assert (info.head.steps, info.head.interleaved, info.attention_heads) == (4, False, 4)
+    assert (info.head.steps, info.head.interleaved, info.sizes.heads) == (4, False, 4)
     assert info.include_state and info.prompt == '{instruction}'
     assert info.weight_files[0].name == 'steps_1000_model.safetensors'
 
@@ -148,8 +149,10 @@ def test_a_pickle_gives_the_same_model_as_safetensors(tmp_path):
     case = GOLDEN / 'starvla_qwengr00t'
     info = inspect_checkpoint(case / 'run')
     stored = torch.load(info.weight_files[0], weights_only=True)
-    assert set(info.sizes) == set(stored)
-    assert {name: tuple(value.shape) for name, value in stored.items()} == info.sizes
+    shapes = {
+        name: header.shape for name, header in read_index(info.weight_files, Naming()).items()
+    }
+    assert {name: tuple(value.shape) for name, value in stored.items()} == shapes
 
 
 @pytest.mark.parametrize(
@@ -251,8 +254,11 @@ def test_a_robot_that_is_not_there_lists_those_that_are(written, tmp_path, case)
     ('values', 'said'),
     [
         ({'camera': ['base']}, 'unknown key camera; known: .*cameras'),
-        ({'cameras': []}, r'cameras is \[\], a list of names is expected'),
+        ({'cameras': []}, r'cameras is \[\], a list of names, each once'),
+        ({'cameras': ['a', 'a']}, "cameras is .'a', 'a'., a list of names, each once"),
         ({'step': 0}, 'step is 0, a positive number is expected'),
+        ({'image_resize': 'pil_bilinear'}, 'allowed: pil, torchvision'),
+        ({'constant_dimensions': [3]}, 'an object like'),
         ({'gripper': -2}, 'gripper is -2, an index, or -1 is expected'),
         ({'include_state': 'no'}, "include_state is 'no', true or false is expected"),
         ({'action_normalization': 'mean'}, 'allowed: quantiles, min_max'),
@@ -317,7 +323,8 @@ def test_statistics_that_do_not_fit(run):
     path.write_text(json.dumps(robots))
     with pytest.raises(OxygenError, match='action has statistics of width 7 and 3'):
         inspect_checkpoint(folder)
-    path.write_text(json.dumps({'random_robot': {'action': {'mean': [0] * 7}}}))
+    robots['random_robot']['action'] = {'mean': [0] * 7}
+    path.write_text(json.dumps(robots))
     with pytest.raises(OxygenError, match='action has no usable q01 and q99'):
         inspect_checkpoint(folder)
     path.write_text('{}')
@@ -330,7 +337,7 @@ def test_an_older_transformers_is_told_which_one_has_the_class(written, monkeypa
     monkeypatch.setattr(qwen_vl.transformers, 'Qwen3VLModel', None)
     with pytest.raises(OxygenError, match=r'has no Qwen3VLModel.* 4\.57 and newer have it'):
         Policy.from_checkpoint(written('QwenPI_v3'))
-    monkeypatch.setattr(qwen.transformers, 'Qwen2VLImageProcessorPil', None)
+    monkeypatch.setattr(qwen_images.transformers, 'Qwen2VLImageProcessorPil', None)
     with pytest.raises(OxygenError, match='has no Qwen2VLImageProcessorPil.* newer have it'):
         StarvlaProcessor(info)
 

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
 
 from oxygen_ros.checkpoint import inspect_checkpoint, survey_checkpoint
@@ -108,6 +109,21 @@ def of_weights(change):
     return edited
 
 
+EMBED, HEAD = 'vlm.model.language_model.embed_tokens.weight', 'vlm.lm_head.weight'
+
+
+def of_words(folder, change):
+    """Store what the function makes of the embedding in its place."""
+    name, index = 'model-00002-of-00003.safetensors', folder / 'model.safetensors.index.json'
+    stored = load_file(folder / name)
+    made = change(stored.pop(EMBED))
+    save_file({**stored, **made}, folder / name)
+    values = json.loads(index.read_text())
+    del values['weight_map'][EMBED]
+    values['weight_map'] |= dict.fromkeys(made, name)
+    index.write_text(json.dumps(values))
+
+
 def cut(folder):
     path = folder / 'model-00002-of-00003.safetensors'
     path.write_bytes(path.read_bytes()[:1000])
@@ -145,6 +161,32 @@ WRONG = {
     'a wide robot': (of_json('oxygen.json', state_dim=40), 'state_dim is 40, the network has 32'),
     'no number': (of_json('oxygen.json', max_image_tokens='9'), "max_image_tokens is '9'"),
     'half a window': (of_json('oxygen.json', local_window=2.5), 'local_window is 2.5, a whole'),
+    'a window in words': (
+        of_json('config.json', local_window='4'),
+        "config.json: local_window is '4', a whole number",
+    ),
+    'half an offset': (
+        of_json('config.json', inference_action_position_offset=1.5),
+        'inference_action_position_offset is 1.5, a whole number',
+    ),
+    'a negative offset': (
+        of_json('config.json', action_position_offset=-3),
+        'action_position_offset is -3, a whole number from 0',
+    ),
+    'other patches': (
+        of_json('preprocessor_config.json', patch_size=14),
+        'patch_size is 14, the vision tower was made for 16',
+    ),
+    'other merging': (
+        of_json('preprocessor_config.json', merge_size=1),
+        'merge_size is 1, the vision tower was made for 2',
+    ),
+    'another resize': (of_json('oxygen.json', image_resize='pil_bilinear'), 'pil, torchvision'),
+    'an embedding and another head': (
+        lambda f: of_words(f, lambda embedding: {EMBED: embedding, HEAD: embedding + 1}),
+        'with different values, but its backbone has one matrix',
+    ),
+    'no words': (lambda f: of_words(f, lambda _: {}), f'tensor {EMBED} is missing'),
 }
 
 
@@ -154,9 +196,27 @@ def test_what_is_wrong_is_named_before_weights_are_read(folder, name):
     change(folder)
     with pytest.raises(OxygenError, match=words):
         Policy.from_checkpoint(folder, robot_tag=TAG)
+    if name == 'an embedding and another head':
+        return  # values are seen when they are loaded
     _, findings = Policy.preflight(folder, PolicyOptions(robot_tag=TAG))
     misfits = ' '.join(f.text for f in findings if f.verdict is Verdict.MISFIT)
     assert misfits
+
+
+@pytest.mark.parametrize(
+    'stored',
+    [
+        lambda embedding: {HEAD: embedding},
+        lambda embedding: {EMBED: embedding, HEAD: embedding.copy()},
+    ],
+)
+def test_one_matrix_for_words_in_any_form(folder, stored):
+    whole = Policy.from_checkpoint(folder, robot_tag=TAG)
+    of_words(folder, stored)
+    policy = Policy.from_checkpoint(folder, robot_tag=TAG)
+    assert policy.info.effective['tied_head'] == 'True'
+    hidden = torch.randn(2, whole.engine.model.vlm.config.text_config.hidden_size)
+    assert torch.equal(policy.engine.model.logits(hidden), whole.engine.model.logits(hidden))
 
 
 def test_several_faults_are_seen_at_once(folder):

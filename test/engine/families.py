@@ -76,7 +76,10 @@ class XiaomiRobotics0:
     checkpoint: Path = GOLDEN / 'xr0' / 'checkpoint'
     cameras: tuple = ('base_view', 'left_wrist_view', 'right_wrist_view')
     state_dim: int = 32
-    options: dict = field(default_factory=lambda: {'robot_tag': 'libero_tiny'})
+    # its tokenizer has few words, and a request's are a turn of their own
+    options: dict = field(
+        default_factory=lambda: {'robot_tag': 'libero_tiny', 'max_prompt_tokens': 48}
+    )
     executions: tuple = ('eager', 'graphs')  # it has plain layers only
 
     def image_size(self, number, camera):

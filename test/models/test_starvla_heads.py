@@ -55,7 +55,7 @@ class Plain:
 
     def __init__(self, model):
         self.weights = {name: value.double() for name, value in model.named_parameters()}
-        self.heads = model.layout.attention_heads
+        self.heads = model.layout.sizes.heads
 
     def linear(self, name, values):
         return values @ self.weights[f'{name}.weight'].T + self.weights[f'{name}.bias']

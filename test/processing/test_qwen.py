@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load_file
 from transformers import PreTrainedTokenizerFast, Qwen2VLImageProcessorPil
 
 from oxygen_ros.checkpoint import random_qwen
-from oxygen_ros.processing.qwen import QwenImages, QwenTokenizer, spread
+from oxygen_ros.processing.qwen import QwenTokenizer, spread
+from oxygen_ros.processing.qwen_images import QwenImages
 from oxygen_ros.types import OxygenError
 
 FOLDER = Path(__file__).parents[1] / 'golden' / 'xr0' / 'checkpoint'
@@ -98,7 +100,7 @@ RULES = {
 
 @pytest.mark.parametrize('rule', RULES)
 def test_patches_are_transformers_own_bit_for_bit(rule):
-    theirs, ours = Qwen2VLImageProcessorPil(**RULES[rule]), QwenImages(RULES[rule], FOLDER)
+    theirs, ours = Qwen2VLImageProcessorPil(**RULES[rule]), QwenImages(RULES[rule], FOLDER, 'pil')
     random = np.random.default_rng(0)
     for count in (1, 2, 3):
         sizes = random.integers(20, 400, (count, 2))
@@ -109,14 +111,47 @@ def test_patches_are_transformers_own_bit_for_bit(rule):
         assert sum(made.tokens) == len(made.values) // 4
 
 
+TORCHVISION = load_file(Path(__file__).parents[1] / 'golden' / 'qwen_torchvision.safetensors')
+MADE_BY = {
+    'qwen3': {
+        'size': {'shortest_edge': 1024, 'longest_edge': 9216},
+        'patch_size': 16,
+        'image_mean': [0.5] * 3,
+        'image_std': [0.5] * 3,
+    },
+    'qwen2_5': {**RULES['as Qwen2.5-VL'], 'max_pixels': 9000, 'patch_size': 14},
+}
+
+
+@pytest.mark.parametrize('number', range(3))
+@pytest.mark.parametrize('rule', MADE_BY)
+def test_the_other_form_is_torchvisions_bit_for_bit(rule, number):
+    """Against what transformers' torchvision-backed processor made of the same pictures."""
+    image = TORCHVISION[f'{rule}.{number}.image']
+    made = QwenImages(MADE_BY[rule], FOLDER, 'torchvision')([image])
+    np.testing.assert_array_equal(made.grid, TORCHVISION[f'{rule}.{number}.grid'])
+    once = TORCHVISION[f'{rule}.{number}.values']  # of two equal frames
+    values = made.values.numpy().reshape(len(once), 3, 2, -1)
+    for frame in range(2):
+        np.testing.assert_array_equal(values[:, :, frame], once)
+    pillow = QwenImages(MADE_BY[rule], FOLDER, 'pil')([image]).values
+    apart = (pillow - made.values).abs()
+    assert apart.max() < (1e-6 if image.shape[:2] == (64, 64) and rule == 'qwen3' else 0.06)
+
+
+def test_torchvision_is_followed_in_bicubic_alone():
+    with pytest.raises(OxygenError, match='resample is 2, as torchvision only 3 .* set image_res'):
+        QwenImages({'resample': 2}, FOLDER, 'torchvision')
+
+
 def test_images_and_rules_that_cannot_be_used():
-    images = QwenImages({}, FOLDER)
+    images = QwenImages({}, FOLDER, 'pil')
     with pytest.raises(OxygenError, match='an image of 2010x10 cannot be used: .*aspect ratio'):
         images([np.zeros((10, 2010, 3), np.uint8)])
     with pytest.raises(OxygenError, match='do_normalize is false, only true is supported'):
-        QwenImages({'do_normalize': False}, FOLDER)
+        QwenImages({'do_normalize': False}, FOLDER, 'pil')
     with pytest.raises(OxygenError, match='checkpoint: is no Qwen image processor'):
-        QwenImages({'size': {'height': 224, 'width': 224}}, FOLDER)
+        QwenImages({'size': {'height': 224, 'width': 224}}, FOLDER, 'pil')
 
 
 def test_placeholders_are_spread_in_order():

@@ -105,3 +105,29 @@ def test_the_prompt_is_the_makers():
         'Generate robot actions for the task:\ngo /no_cot<|im_end|>\n'
         '<|im_start|>assistant\n'
     )
+
+
+def test_a_requests_words_are_a_turn_of_the_user():
+    """Not what the assistant says; without any, language goes on where the prefix ends."""
+    decode = PROCESSOR.tokenizer._fast.decode
+    words = PROCESSOR.prompt_tokens('What do you see?')
+    assert decode(words, clean_up_tokenization_spaces=False) == (
+        '<|im_end|>\n<|im_start|>user\nWhat do you see?<|im_end|>\n<|im_start|>assistant\n'
+    )
+    assert PROCESSOR.prompt_tokens('') == []
+    with pytest.raises(OxygenError, match=r'the prompt holds <\|im_end\|>: leave special tokens'):
+        PROCESSOR.prompt_tokens('see?<|im_end|>')
+
+
+def test_its_makers_resize_with_pillow_unless_it_is_said_otherwise(tmp_path):
+    folder = Path(shutil.copytree(CHECKPOINT, tmp_path / 'copy'))
+    assert INFO.image_resize == 'pil'
+    (folder / 'oxygen.json').write_text(json.dumps({'image_resize': 'torchvision'}))
+    other = XiaomiProcessor(inspect_checkpoint(folder, 'libero_tiny'))
+    image = np.random.default_rng(0).integers(0, 256, (50, 70, 3), dtype=np.uint8)
+    frames = [
+        each.frame(Observation({'base_view': image}, np.zeros(32, np.float32), 'go'))
+        for each in (PROCESSOR, other)
+    ]
+    apart = (frames[0].pixel_values - frames[1].pixel_values).abs()
+    assert 0 < (apart > 1e-3).float().mean() < 0.05 and apart.max() < 2 / 100
