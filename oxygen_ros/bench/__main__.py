@@ -27,6 +27,7 @@ from oxygen_ros.bench.run import (
     run_sweep,
 )
 from oxygen_ros.bench.setting import Setting
+from oxygen_ros.checkpoint.library import check_transformers
 from oxygen_ros.checkpoint.random_pi05 import SIZES
 from oxygen_ros.devices import find_device
 from oxygen_ros.engine.execution import NAMES
@@ -56,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(given: argparse.Namespace) -> None:
+    check_transformers()
     setting = _setting(given)
     folder = None if given.plots is None else _folder(given.plots)
     out = None if given.json is None else _folder(Path(given.json).parent) / Path(given.json).name
