@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from oxygen_ros.processing.pi05 import Pi05Processor
+from oxygen_ros.processing.prompt import clean_task
 from oxygen_ros.types import Observation, OxygenError
 
 SLOTS = ('base_0_rgb', 'left_wrist_0_rgb', 'right_wrist_0_rgb')
@@ -86,7 +87,7 @@ def test_a_state_that_was_padded_in_training(case, pad):
     padded = np.concatenate([unit, np.full(24, pad, np.float32)])
     bins = np.digitize(padded, np.linspace(-1, 1, 257)[:-1]) - 1
     assert bins[8:].tolist() == [{0.0: 128, -2.0: -1}[pad]] * 24
-    prompt = f'Task: {seen.instruction.strip()}, State: {" ".join(map(str, bins))};\nAction: '
+    prompt = f'Task: {clean_task(seen.instruction, "bidirectional")}, State: {" ".join(map(str, bins))};\nAction: '
     encode = case.processor._tokenizer.encode
     assert Pi05Processor(info).frame(seen).token_ids.tolist() == encode(prompt, bos=True)
 
