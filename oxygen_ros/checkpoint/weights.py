@@ -79,7 +79,7 @@ def _weight_map(path: Path) -> dict[str, str]:
 
 
 def _check_index(path: Path, weight_map: Mapping[str, str], files: Sequence[Path]) -> None:
-    stored = {(key, file.name) for file in files for key in stored_keys(file)}
+    stored = {(key, file.name) for file in files for key in _stored_keys(file)}
     named = set(weight_map.items())
     problems = [f'{file} lacks {key}' for key, file in sorted(named - stored)]
     problems += [
@@ -94,7 +94,7 @@ def _check_index(path: Path, weight_map: Mapping[str, str], files: Sequence[Path
         )
 
 
-def stored_keys(file: Path) -> list[str]:
+def _stored_keys(file: Path) -> list[str]:
     """Names of a file's tensors, as they are stored. Raises OxygenError."""
     with open_tensors(file, 'numpy') as handle:
         return list(handle.offset_keys())

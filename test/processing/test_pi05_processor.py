@@ -87,7 +87,8 @@ def test_a_state_that_was_padded_in_training(case, pad):
     padded = np.concatenate([unit, np.full(24, pad, np.float32)])
     bins = np.digitize(padded, np.linspace(-1, 1, 257)[:-1]) - 1
     assert bins[8:].tolist() == [{0.0: 128, -2.0: -1}[pad]] * 24
-    prompt = f'Task: {clean_task(seen.instruction, "bidirectional")}, State: {" ".join(map(str, bins))};\nAction: '
+    task = clean_task(seen.instruction, 'bidirectional')
+    prompt = f'Task: {task}, State: {" ".join(map(str, bins))};\nAction: '
     encode = case.processor._tokenizer.encode
     assert Pi05Processor(info).frame(seen).token_ids.tolist() == encode(prompt, bos=True)
 
