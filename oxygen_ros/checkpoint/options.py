@@ -114,7 +114,7 @@ def _check_state_in_prompt(values: Mapping[str, Any], path: Path) -> None:
 
 
 def _check_constant(given: Any, path: Path) -> None:
-    lists = given.values() if isinstance(given, dict) else [given]
+    lists = list(given.values()) if isinstance(given, dict) else [None]
     if not all(isinstance(one, list) and all(type(i) is int for i in one) for one in lists):
         raise OxygenError(
             f'{path}: constant_dimensions is {given!r}, an object like {{"action": [3]}} is '

@@ -45,7 +45,7 @@ def test_what_the_index_does_not_name(copy_of, edit):
     with pytest.raises(OxygenError, match=f'holds model.{K_PROJ}, which the index does not name'):
         inspect_checkpoint(folder)
     edit(index, lambda c: c['weight_map'].update(dict.fromkeys(c['weight_map'], names[0])))
-    with pytest.raises(OxygenError, match=f'{names[0]} lacks model.*which the index has in'):
+    with pytest.raises(OxygenError, match=f'{names[0]} lacks model'):
         inspect_checkpoint(folder)
 
 

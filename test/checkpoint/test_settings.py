@@ -1,9 +1,8 @@
 """What the makers' files set: obeyed, or refused with its name, never passed over."""
 
 import pytest
-import transformers
 
-from oxygen_ros.checkpoint import inspect_checkpoint, survey_checkpoint
+from oxygen_ros.checkpoint import inspect_checkpoint, library, survey_checkpoint
 from oxygen_ros.types import OxygenError
 
 PRE, POST = 'policy_preprocessor.json', 'policy_postprocessor.json'
@@ -149,7 +148,7 @@ def test_a_padded_prompt_is_checked(copy_of, edit, values, said):
 
 @pytest.mark.parametrize('installed', ['4.57.1', '5.5.4', '5.16.3', 'unknown'])
 def test_a_transformers_that_is_too_old_is_named_first(copy_of, monkeypatch, installed):
-    monkeypatch.setattr(transformers, '__version__', installed)
+    monkeypatch.setattr(library.transformers, '__version__', installed)
     said = f'transformers {installed} is installed, 5.17 or newer is needed: install'
     for folder in (copy_of('pi05_lerobot'), copy_of('xr0')):
         with pytest.raises(OxygenError, match=said):
@@ -158,5 +157,5 @@ def test_a_transformers_that_is_too_old_is_named_first(copy_of, monkeypatch, ins
 
 @pytest.mark.parametrize('installed', ['5.17.0', '5.24.0', '5.18.0.dev0', '6.0.1'])
 def test_a_transformers_that_is_new_enough(copy_of, monkeypatch, installed):
-    monkeypatch.setattr(transformers, '__version__', installed)
+    monkeypatch.setattr(library.transformers, '__version__', installed)
     assert inspect_checkpoint(copy_of('pi05_lerobot')).family == 'pi05'

@@ -99,7 +99,7 @@ def test_an_action_without_a_range_is_refused_in_either_format(copy_of, edit, sp
         with pytest.raises(OxygenError, match=r'actions? has q01 = q99 at \[2, 5\]'):
             inspect_checkpoint(each)
         edit(each / 'oxygen.json', constant_dimensions={'state': [7], 'action': [5, 2]})
-        assert 'action [2, 5]' in inspect_checkpoint(each).normalization.never_moved()
+        assert 'actions [2, 5]' in inspect_checkpoint(each).normalization.never_moved()
 
 
 def test_padding_without_a_range_is_no_joint_of_the_robot(copy_of, edit):

@@ -112,16 +112,15 @@ def test_a_text_that_is_too_long_to_fit_is_not_made_tokens(task, limit):
 
 @pytest.mark.parametrize('limit', [1, 7, 64])
 def test_no_prompt_that_fits_is_taken_for_too_long(limit):
-    """As many of the longest token as fit."""
-    token = max((t for t, i in GOLDEN._fast.get_vocab().items() if i < 512), key=len)
-    task = token.replace('▁', ' ') * limit
-    wanted = GOLDEN.encode(task, False)
-    assert len(wanted) == limit
+    """As many of a token as fit, and no token longer than that one."""
+    task = '<eos>' * limit
+    assert GOLDEN.encode(task, False) == [1] * limit
+    assert GOLDEN.longest >= len('<eos>')
 
     def ids_of(length):
         return GOLDEN.encode(task[:length], False)
 
-    assert shortened(ids_of, len(task), limit, GOLDEN.longest) == (wanted, False)
+    assert shortened(ids_of, len(task), limit, len('<eos>')) == ([1] * limit, False)
 
 
 def test_without_the_state_only_the_task_is_shortened():
