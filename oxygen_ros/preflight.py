@@ -41,6 +41,10 @@ def check_checkpoint(
             return None, [_misfit('checkpoint', found, supported(), str(error))]
     findings = [_format(layout)]
     findings += [_weights(survey, sizes), _statistics(survey), _tokenizer(survey)]
+    findings += [
+        Finding(part, 'supposed', 'as in training', Verdict.NOTE, words)
+        for part, words in survey.notes.items()
+    ]
     if sizes is None:
         return None, findings
     size = kv_size(sizes.spec, limits, dtype.itemsize)

@@ -17,12 +17,14 @@ from oxygen_ros.bench.plan import Plan, read_plan
 from oxygen_ros.bench.report import print_growth, print_result, speed_ups
 from oxygen_ros.bench.run import describe, record, run_arrivals, run_growth, run_modes
 from oxygen_ros.bench.sweep import run_sweep
+from oxygen_ros.checkpoint.library import check_transformers
 from oxygen_ros.types import OxygenError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a preset; exit code 2 with one line when something given cannot be used."""
     try:
+        check_transformers()
         plan = read_plan(argv)
         _run(plan, build_model(plan.room, plan.pools))
     except OxygenError as error:

@@ -23,6 +23,12 @@ LM_HEAD = VLM + 'lm_head.weight'
 # Head counts, which tensor shapes cannot tell, per variant that a config.json names.
 _LM_VARIANTS = {'gemma_2b': {'heads': 8, 'kv_heads': 1}}
 _SIGLIP_SO400M = {'vision_heads': 16}
+# Name and size that tell a makers' variant -> its other sizes: a file that lacks a part is known.
+_MADE: dict[tuple[str, str, int], dict[str, int]] = {
+    ('gemma_2b', 'lm_width', 2048): {'depth': 18, 'lm_mlp': 16384, 'head_dim': 256},
+    ('gemma_300m', 'expert_width', 1024): {'depth': 18, 'expert_mlp': 4096, 'head_dim': 256},
+    ('SigLIP so400m', 'vision_width', 1152): {'vision_layers': 27, 'vision_mlp': 4304},
+}
 
 
 @dataclass(frozen=True)
@@ -99,12 +105,7 @@ def arch_from_shapes(
             f'divide a query projection of {q_rows} and a key projection of {k_rows} rows alike; '
             'state heads and kv_heads under "architecture" in oxygen.json'
         )
-    for key, value in sizes.items():
-        if key in stated and stated[key] != value:
-            raise OxygenError(
-                f'{where}: {key} is stated as {stated[key]}, but the tensors have {value}; '
-                'remove it from oxygen.json, it is read from the tensors'
-            )
+    _check_sizes(sizes, stated, where)
     arch = Pi05Arch(**{**stated, **sizes})
     if arch.vision_width % arch.vision_heads:
         raise OxygenError(
@@ -112,6 +113,25 @@ def arch_from_shapes(
             f'{arch.vision_width}; state vision_heads under "architecture" in oxygen.json'
         )
     return arch
+
+
+def _check_sizes(sizes: Mapping[str, int], stated: Mapping[str, Any], where: str) -> None:
+    """Of what is stated nowhere, a variant that makers name must have its own sizes."""
+    for key, value in sizes.items():
+        if key in stated and stated[key] != value:
+            raise OxygenError(
+                f'{where}: {key} is stated as {stated[key]}, but the tensors have {value}: the '
+                'weights are not complete, or config.json or oxygen.json is not theirs'
+            )
+    for (variant, mark, width), others in _MADE.items():
+        wrong = [key for key in others if key not in stated and sizes[key] != others[key]]
+        if sizes[mark] == width and wrong:
+            had = ', '.join(f'{key} {sizes[key]} instead of {others[key]}' for key in wrong)
+            raise OxygenError(
+                f'{where}: {mark} {width} is that of {variant}, but the tensors have {had}: the '
+                'weights are not complete; if the network was made so, state it under '
+                '"architecture" in oxygen.json'
+            )
 
 
 def _measured(shapes: Mapping[str, tuple[int, ...]], where: str) -> dict[str, int]:
@@ -126,15 +146,21 @@ def _measured(shapes: Mapping[str, tuple[int, ...]], where: str) -> dict[str, in
     side = round(patches**0.5)
     if side * side != patches:
         raise OxygenError(f'{where}: {patches} image positions are not a square image')
+    depth, expert = (_layers(shapes, f'{part}layers.', where) for part in (LANGUAGE, EXPERT))
+    if depth != expert:
+        raise OxygenError(
+            f'{where}: the language model has {depth} layers and the expert {expert}, as many are '
+            'needed: the weights are not complete'
+        )
     return {
         'lm_width': lm_width,
-        'depth': _layers(shapes, LANGUAGE + 'layers.'),
+        'depth': depth,
         'lm_mlp': _shape(shapes, LANGUAGE + 'layers.0.mlp.gate_proj.weight', 2, where)[0],
         'expert_width': expert_width,
         'expert_mlp': _shape(shapes, EXPERT + 'layers.0.mlp.gate_proj.weight', 2, where)[0],
         'vocab_size': vocab_size,
         'vision_width': vision_width,
-        'vision_layers': _layers(shapes, VISION + 'encoder.layers.'),
+        'vision_layers': _layers(shapes, VISION + 'encoder.layers.', where),
         'vision_mlp': _shape(shapes, VISION + 'encoder.layers.0.mlp.fc1.weight', 2, where)[0],
         'patch': patch,
         'image_size': side * patch,
@@ -159,9 +185,16 @@ def _shape(
     return shape
 
 
-def _layers(shapes: Mapping[str, tuple[int, ...]], prefix: str) -> int:
-    numbers = {int(n[len(prefix) :].split('.')[0]) for n in shapes if n.startswith(prefix)}
-    return max(numbers, default=-1) + 1
+def _layers(shapes: Mapping[str, tuple[int, ...]], prefix: str, where: str) -> int:
+    """How many, numbered from 0 without a gap."""
+    numbers = {n[len(prefix) :].split('.')[0] for n in shapes if n.startswith(prefix)}
+    wanted = {str(i) for i in range(len(numbers))}
+    if numbers != wanted:
+        raise OxygenError(
+            f'{where}: has layers {", ".join(sorted(numbers - wanted))} of {prefix} without '
+            f'{", ".join(sorted(wanted - numbers))}: the weights are not complete'
+        )
+    return len(numbers)
 
 
 def tensor_shapes(arch: Pi05Arch) -> dict[str, tuple[int, ...]]:

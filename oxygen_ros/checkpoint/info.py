@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from oxygen_ros.checkpoint.arch import Pi05Arch
-from oxygen_ros.checkpoint.stats import RANGES
+from oxygen_ros.checkpoint.stats import NO_SPAN, RANGES
 from oxygen_ros.checkpoint.weights import Naming
 from oxygen_ros.types import OxygenError
 
@@ -19,7 +19,6 @@ TIME_RULES = ('float32_of_step', 'accumulate_float32', 'accumulate_all_float32')
 IMAGE_RESIZES = ('float_bilinear', 'pil_bilinear')
 PROMPT_LAYOUTS = ('bidirectional', 'causal')
 EPS_RULES = {'replace_zero_width': 1e-8, 'add_to_width': 1e-6}  # rule -> its maker's eps
-_NO_SPAN = 1e-5  # in robot units; makers guard a span of zero with 1e-6 or less
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +69,7 @@ class Normalization:
     def never_moved(self) -> str:
         """Which dimensions had no span in training and what that means, or ''."""
         still = [
-            (what, np.flatnonzero(np.minimum(s.span_in, s.span_out) < _NO_SPAN).tolist())
+            (what, np.flatnonzero(np.minimum(s.span_in, s.span_out) < NO_SPAN).tolist())
             for what, s in self._scales()
         ]
         named = [f'{what} {dims}' for what, dims in still if dims]
@@ -91,7 +90,8 @@ class Described:
 
     sizes: fields of Pi05Arch the files state. state_dim, action_dim, image_resolution: None where
     the format leaves them to statistics and tensors. relative_actions: see Layout.
-    tokenizer_dirs: where to look, best first. embeds_state: a pi0. The others: see Pi05Layout.
+    tokenizer_dirs: where to look, best first. embeds_state: a pi0. old_prompt: why it may be that
+    the prompt held a padded state in training, or ''. The others: see Pi05Layout.
     """
 
     format: str
@@ -108,8 +108,10 @@ class Described:
     eps_rule: str
     state_in_prompt: bool = True
     prompt_state_dim: int = 0
-    prompt_state_pad: float = -2.0
+    prompt_state_pad: float = 0.0
     embeds_state: bool = False
+    denoise_steps: int = 0
+    old_prompt: str = ''
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +135,14 @@ class Layout:
     weight_files: tuple[Path, ...]
     naming: Naming
 
+    def __post_init__(self) -> None:
+        twice = sorted({name for name in self.cameras if self.cameras.count(name) > 1})
+        if twice:
+            raise OxygenError(
+                f'{self.path}: two cameras are called {", ".join(twice)}: a name of its own for '
+                'each is needed'
+            )
+
 
 @dataclass(frozen=True, eq=False)
 class CheckpointInfo(Layout):
@@ -151,7 +161,7 @@ class Pi05Layout(Layout):
     state_in_prompt: the bidirectional prompt holds the state in digits; the causal one never does.
     prompt_state_dim: so many values the prompt holds at least, those the robot lacks being
     prompt_state_pad. relative_actions: for each action whether it counts from the state of its own
-    frame; () where all are absolute.
+    frame; () where all are absolute. denoise_steps: that its files state, 0 for none.
     """
 
     arch: Pi05Arch
@@ -165,6 +175,7 @@ class Pi05Layout(Layout):
     prompt_state_dim: int
     prompt_state_pad: float
     relative_actions: tuple[bool, ...]
+    denoise_steps: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,8 +190,9 @@ class Survey:
     """A checkpoint folder part by part, so that one fault does not hide another.
 
     problems: 'weights', 'statistics' or 'tokenizer' -> what is wrong with it; the part is then
-    None. layout is None where weights or statistics are needed for it. kind: what a folder
-    without problems is. normalization: has summary() and never_moved(), see Normalization.
+    None. notes: part -> what is supposed of it, which nothing would show if it were wrong. layout
+    is None where weights or statistics are needed for it. kind: what a folder without problems
+    is. normalization: has summary() and never_moved(), see Normalization.
     """
 
     kind: type[CheckpointInfo]
@@ -188,6 +200,7 @@ class Survey:
     normalization: Any
     tokenizer_dir: Path | None
     problems: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     def complete(self) -> CheckpointInfo:
         """The whole description. Raises OxygenError that names every problem."""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from oxygen_ros.checkpoint import pi05, starvla, xiaomi_robotics_0
 from oxygen_ros.checkpoint.info import CheckpointInfo, Survey
+from oxygen_ros.checkpoint.library import check_transformers
 from oxygen_ros.types import OxygenError
 
 
@@ -47,6 +48,7 @@ def survey_checkpoint(path: str | Path, robot_tag: str = '') -> Survey:
 
     Raises OxygenError when nothing can be said of it.
     """
+    check_transformers()
     folder = Path(path)
     if not folder.is_dir():
         raise OxygenError(f'{folder}: is not a folder; give the folder of a checkpoint')

@@ -14,27 +14,31 @@ import numpy as np
 from oxygen_ros.checkpoint.arch import variant_heads
 from oxygen_ros.checkpoint.files import read_json
 from oxygen_ros.checkpoint.info import EPS_RULES, Described
-from oxygen_ros.checkpoint.options import Options
+from oxygen_ros.checkpoint.options import Options, check_number, count
 from oxygen_ros.checkpoint.stats import MODES, Statistics, from_json, from_safetensors, identity
 from oxygen_ros.types import OxygenError
 
 _PRE = 'policy_preprocessor.json'
 _POST = 'policy_postprocessor.json'
-# Steps the node reproduces; any other would change the numbers unseen.
-_KNOWN_STEPS = frozenset(
-    {
-        'rename_observations_processor',
-        'to_batch_processor',
-        'relative_actions_processor',
-        'normalizer_processor',
-        'pi05_prepare_state_tokenizer_processor_step',
-        'tokenizer_processor',
-        'unnormalizer_processor',
-        'absolute_actions_processor',
-        'device_processor',
-    }
-)
 _RELATIVE, _ABSOLUTE = 'relative_actions_processor', 'absolute_actions_processor'
+_PROMPT = 'pi05_prepare_state_tokenizer_processor_step'
+# Steps the node reproduces; any other, or another order, would change the numbers unseen.
+_ORDER = (
+    _RELATIVE,
+    'normalizer_processor',
+    _PROMPT,
+    'tokenizer_processor',
+    'unnormalizer_processor',
+    _ABSOLUTE,
+)
+_KNOWN_STEPS = (
+    *_ORDER,
+    'rename_observations_processor',
+    'to_batch_processor',
+    'device_processor',
+)
+# Settings of newer versions, and the only value that is reproduced.
+_PROMPT_SETTINGS = {'include_state_in_prompt': True, 'use_episode_metadata': False}
 _NORM_MAP = {'STATE': 'QUANTILES', 'ACTION': 'QUANTILES'}  # pi0.5's, where nothing is written
 _MEMORY_KEYS = ('use_visual_memory', 'use_proprioceptive_memory')
 # Feature -> its kind in a norm_map, its group in config.json, its name in norm_stats.json.
@@ -55,25 +59,44 @@ def describe(folder: Path, config: dict[str, Any], options: Options) -> Describe
         raise OxygenError(f'{path}: type is {config.get("type")!r}, supported: pi05')
     if memory := [key for key in _MEMORY_KEYS if config.get(key)]:
         raise OxygenError(f'{path}: {memory[0]} is true, memory of past frames is not supported')
+    if config.get('n_obs_steps', 1) != 1:
+        raise OxygenError(
+            f'{path}: n_obs_steps is {config["n_obs_steps"]!r}, supported: 1, the current frame'
+        )
     pre = _steps(folder / _PRE)
     post = _steps(folder / _POST)
     action_dim = _width(config, 'output_features', 'action', path)
     tokenizer = pre.get('tokenizer_processor', {}).get('config', {})
+    words = tokenizer.get('max_length', config.get('tokenizer_max_length', 200))
+    state_dim = _width(config, 'input_features', 'observation.state', path)
     return Described(
         format='lerobot',
         cameras=_cameras(config, path),
-        state_dim=_width(config, 'input_features', 'observation.state', path),
+        state_dim=state_dim,
         action_dim=action_dim,
         relative_actions=_relative(config, pre, post, action_dim, folder),
         sizes=_sizes(config, path),
         image_resolution=tuple(config.get('image_resolution', ())) or None,
         tokenizer_dirs=_tokenizer_dirs(folder, tokenizer.get('tokenizer_name')),
-        tokenizer_max_length=int(
-            tokenizer.get('max_length', config.get('tokenizer_max_length', 200))
-        ),
+        tokenizer_max_length=count(words, f'{path}: tokenizer_max_length'),
         time_rule='float32_of_step',
         image_resize='float_bilinear',
         eps_rule='replace_zero_width',
+        denoise_steps=count(config.get('num_inference_steps', 10), f'{path}: num_inference_steps'),
+        old_prompt=_old_prompt(config, pre, options, state_dim),
+    )
+
+
+def _old_prompt(config: dict[str, Any], pre: Steps, options: Options, state_dim: int) -> str:
+    """LeRobot 0.4 padded the state before it became words; 0.5.0, without its mark, did not."""
+    own, most = options.state_dim or state_dim, int(config.get('max_state_dim', 32))
+    wordless = options.state_in_prompt is False or options.prompt_layout == 'causal'
+    if not pre or _RELATIVE in pre or options.prompt_state_dim or wordless or own >= most:
+        return ''
+    return (
+        f'{_PRE} has no {_RELATIVE}, so LeRobot 0.4 or 0.5.0 wrote it: supposed is 0.5.0, whose '
+        f"prompt holds the state's own {own} values; if 0.4 trained it, set prompt_state_dim to "
+        f'{most} in oxygen.json, if not, to {own}'
     )
 
 
@@ -82,6 +105,7 @@ def _steps(path: Path) -> Steps:
     if not path.is_file():
         return {}
     steps: Steps = {}
+    order: list[str] = []
     for step in read_json(path).get('steps', []):
         name = step.get('registry_name') or step.get('class', 'a step without a name')
         if name not in _KNOWN_STEPS:
@@ -93,6 +117,15 @@ def _steps(path: Path) -> Steps:
         if images != 'IDENTITY':
             raise OxygenError(f'{path}: {name} normalises VISUAL by {images}, supported: IDENTITY')
         steps[name] = step
+        order.append(name)
+    wanted = [name for name in _ORDER if name in steps]
+    if (found := [name for name in order if name in _ORDER]) != wanted:
+        raise OxygenError(
+            f'{path}: has the steps {", ".join(found)}, supported is {", ".join(wanted)}'
+        )
+    for key, value in _PROMPT_SETTINGS.items():
+        if steps.get(_PROMPT, {}).get('config', {}).get(key, value) is not value:
+            raise OxygenError(f'{path}: {key} is not {value}, which is not supported')
     return steps
 
 
@@ -176,11 +209,11 @@ def _state_file(path: Path, step: dict[str, Any] | None) -> Path:
 
 def _cameras(config: dict[str, Any], path: Path) -> tuple[str, ...]:
     features = config.get('input_features') or {}
-    names = (
+    names = [
         _CAMERA_PREFIX.sub('', name)
         for name, feature in features.items()
         if feature.get('type') == 'VISUAL'
-    )
+    ]
     # LeRobot writes slots it never fills as empty cameras; they are masked, so they do not count.
     cameras = tuple(name for name in names if not _EMPTY_CAMERA.fullmatch(name))
     if not cameras:
@@ -192,15 +225,20 @@ def _width(config: dict[str, Any], group: str, name: str, path: Path) -> int:
     shape = (config.get(group) or {}).get(name, {}).get('shape')
     if not isinstance(shape, list) or len(shape) != 1:
         raise OxygenError(f'{path}: {group}.{name} has no shape [width], but {shape!r}')
-    return int(shape[0])
+    return count(shape[0], f'{path}: width of {group}.{name}')
 
 
 def _sizes(config: dict[str, Any], path: Path) -> dict[str, float]:
     if 'chunk_size' not in config:
         raise OxygenError(f'{path}: chunk_size (the action horizon) is missing')
-    sizes: dict[str, float] = {'horizon': int(config['chunk_size'])}
+    sizes: dict[str, float] = {'horizon': count(config['chunk_size'], f'{path}: chunk_size')}
     sizes.update(variant_heads(config))
-    sizes.update({key: config[key] for key in ('min_period', 'max_period') if key in config})
+    if 'max_action_dim' in config:
+        sizes['action_dim_padded'] = count(config['max_action_dim'], f'{path}: max_action_dim')
+    for key in ('min_period', 'max_period'):
+        if key in config:
+            check_number(config[key], isinstance(config[key], int | float), f'{path}: {key}')
+            sizes[key] = config[key]
     return sizes
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from oxygen_ros.checkpoint.arch import variant_heads
 from oxygen_ros.checkpoint.info import EPS_RULES, Described
-from oxygen_ros.checkpoint.options import Options
+from oxygen_ros.checkpoint.options import Options, count
 from oxygen_ros.checkpoint.stats import Statistics, from_json
 from oxygen_ros.types import OxygenError
 
@@ -21,19 +21,23 @@ CAMERAS = ('base_0_rgb', 'left_wrist_0_rgb', 'right_wrist_0_rgb')
 
 def describe(folder: Path, config: dict[str, Any], options: Options) -> Described:
     """Read what an openpi checkpoint states of itself. Raises OxygenError."""
-    horizon = config.get('action_horizon') or options.architecture.get('horizon')
+    path = folder / 'config.json'
+    horizon = config.get('action_horizon', options.architecture.get('horizon'))
     if horizon is None:
         raise OxygenError(
             f'{folder}: the action horizon is stated nowhere; put action_horizon into config.json '
             'or "architecture": {"horizon": N} into oxygen.json'
         )
+    sizes = {'horizon': count(horizon, f'{path}: action_horizon'), **variant_heads(config)}
+    if 'action_dim' in config:
+        sizes['action_dim_padded'] = count(config['action_dim'], f'{path}: action_dim')
     return Described(
         format='openpi',
         cameras=CAMERAS,
         state_dim=None,
         action_dim=None,
         relative_actions=(),
-        sizes={'horizon': int(horizon), **variant_heads(config)},
+        sizes=sizes,
         image_resolution=None,
         tokenizer_dirs=(folder / 'tokenizer', folder),
         tokenizer_max_length=200,

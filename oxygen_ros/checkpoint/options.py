@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ _CHOICES = {
     'image_resize': IMAGE_RESIZES,
     'eps_rule': tuple(EPS_RULES),
 }
-_COUNTS = ('state_dim', 'action_dim', 'tokenizer_max_length')
+_COUNTS = ('state_dim', 'action_dim', 'prompt_state_dim', 'tokenizer_max_length')
 _PATHS = ('tokenizer', 'statistics')
 
 
@@ -31,7 +32,9 @@ class Options:
     tokenizer, statistics: paths, relative to the checkpoint folder. statistics is a JSON file
     with the statistics of state and actions, as openpi's norm_stats.json or LeRobot's stats.json.
     state_in_prompt: False where the checkpoint was trained with the task alone in its prompt.
+    prompt_state_dim, prompt_state_pad: see Pi05Layout.
     state_dim, action_dim: of the robot, where the statistics are wider than the robot.
+    constant_dimensions: 'state', 'action' -> those whose statistics may lack a range.
     relative_actions: true for each action that counts from the frame's state (openpi's
     DeltaActions, which its checkpoints do not state).
     """
@@ -48,6 +51,9 @@ class Options:
     action_dim: int | None = None
     tokenizer_max_length: int | None = None
     relative_actions: list[bool] | None = None
+    prompt_state_dim: int | None = None
+    prompt_state_pad: float | None = None
+    constant_dimensions: Mapping[str, list[int]] = field(default_factory=dict)
 
 
 def read_options(folder: Path, others: tuple[str, ...] = ()) -> Options:
@@ -60,12 +66,16 @@ def read_options(folder: Path, others: tuple[str, ...] = ()) -> Options:
     if not path.exists():
         return Options()
     values = read_json(path)
-    known = ('architecture', 'state_in_prompt', 'relative_actions', *_CHOICES, *_COUNTS, *_PATHS)
+    known = tuple(each.name for each in fields(Options))
     check_keys(values, (*known, *others), f'{path}: unknown key')
     values = {key: value for key, value in values.items() if key in known}
     _check_architecture(values.get('architecture', {}), path)
     for key in _COUNTS:
-        check_number(values.get(key, 1), isinstance(values.get(key, 1), int), f'{path}: {key}')
+        count(values.get(key, 1), f'{path}: {key}')
+    _check_constant(values.get('constant_dimensions', {}), path)
+    pad = values.get('prompt_state_pad', 0.0)
+    if isinstance(pad, bool) or not isinstance(pad, int | float) or not math.isfinite(pad):
+        raise OxygenError(f'{path}: prompt_state_pad is {pad!r}, a number is expected')
     for key, allowed in _CHOICES.items():
         if key in values and values[key] not in allowed:
             raise OxygenError(f'{path}: {key} is {values[key]!r}, allowed: {", ".join(allowed)}')
@@ -92,11 +102,25 @@ def _check_state_in_prompt(values: Mapping[str, Any], path: Path) -> None:
     given = values.get('state_in_prompt', True)
     if not isinstance(given, bool):
         raise OxygenError(f'{path}: state_in_prompt is {given!r}, allowed: true, false')
-    if 'state_in_prompt' in values and values.get('prompt_layout') == 'causal':
+    keys = ('state_in_prompt', 'prompt_state_dim', 'prompt_state_pad')
+    said = [key for key in keys if key in values]
+    if said and values.get('prompt_layout') == 'causal':
         raise OxygenError(
-            f'{path}: state_in_prompt is of the bidirectional prompt_layout only, the causal one '
-            'never holds the state; remove it'
+            f'{path}: {said[0]} is of the bidirectional prompt_layout only, the causal one never '
+            'holds the state; remove it'
         )
+    if said[1:] and not given:
+        raise OxygenError(f'{path}: {said[1]} is of a prompt that holds the state; remove it')
+
+
+def _check_constant(given: Any, path: Path) -> None:
+    lists = list(given.values()) if isinstance(given, dict) else [None]
+    if not all(isinstance(one, list) and all(type(i) is int for i in one) for one in lists):
+        raise OxygenError(
+            f'{path}: constant_dimensions is {given!r}, an object like {{"action": [3]}} is '
+            'expected'
+        )
+    check_keys(given, ('state', 'action'), f'{path}: unknown key under constant_dimensions')
 
 
 def check_keys(values: Mapping[str, Any], known: tuple[str, ...], problem: str) -> None:
@@ -110,6 +134,13 @@ def check_number(value: Any, right_type: bool, what: str) -> None:
     """Raise OxygenError if a value is no positive number."""
     if not right_type or isinstance(value, bool) or value <= 0:
         raise OxygenError(f'{what} is {value!r}, a positive number is expected')
+
+
+def count(value: Any, what: str) -> int:
+    """The value if it is a whole number from 1. Raises OxygenError otherwise."""
+    if type(value) is not int or value < 1:
+        raise OxygenError(f'{what} is {value!r}, a whole number of at least 1 is expected')
+    return value
 
 
 def existing(path: Path, what: str) -> Path:

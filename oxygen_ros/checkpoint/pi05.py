@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from oxygen_ros.checkpoint.info import (
 )
 from oxygen_ros.checkpoint.options import Options, read_options
 from oxygen_ros.checkpoint.run_options import PI_KEYS
-from oxygen_ros.checkpoint.stats import Statistics, fitted
+from oxygen_ros.checkpoint.stats import Statistics, check_moved, fitted
 from oxygen_ros.checkpoint.weights import FLOATS, Naming, StoredTensor, read_index, weight_files
 from oxygen_ros.types import OxygenError
 
@@ -37,6 +38,7 @@ FORMATS = (
     'LeRobot\'s pi0.5 (config.json with "type": "pi05"), openpi\'s pi0.5 (config.json with '
     '"action_horizon", assets/<id>/norm_stats.json)'
 )
+_Value = TypeVar('_Value')
 _NO_WORDS = 'the expert has no words of its own'
 NAMING = Naming(
     renames=(
@@ -88,7 +90,8 @@ def survey(folder: Path, robot_tag: str) -> Survey:
         weights = _weights(find(folder), described, options, folder)
     with noting(problems, 'statistics'), json_kinds(folder):
         if maker is starvla_run:
-            sees_state = described.embeds_state or _state_in_prompt(described, options)
+            told = _either(options.state_in_prompt, described.state_in_prompt)
+            sees_state = described.embeds_state or told
             dims = options.state_dim, options.action_dim
             normalization = starvla_run.pi_normalization(folder, robot_tag, sees_state, dims)
         else:
@@ -98,7 +101,8 @@ def survey(folder: Path, robot_tag: str) -> Survey:
     with noting(problems, 'tokenizer'):
         tokenizer_dir = _tokenizer_dir(described, options, folder)
     layout = _layout(folder, described, options, weights, normalization)
-    return Survey(Pi05Info, layout, normalization, tokenizer_dir, problems)
+    notes = {'prompt': described.old_prompt} if described.old_prompt else {}
+    return Survey(Pi05Info, layout, normalization, tokenizer_dir, problems, notes)
 
 
 @dataclass(frozen=True)
@@ -167,16 +171,16 @@ def _layout(
         time_rule=options.time_rule or described.time_rule,
         image_resize=options.image_resize or described.image_resize,
         prompt_layout=options.prompt_layout or 'bidirectional',
-        state_in_prompt=_state_in_prompt(described, options),
-        prompt_state_dim=described.prompt_state_dim,
-        prompt_state_pad=described.prompt_state_pad,
+        state_in_prompt=_either(options.state_in_prompt, described.state_in_prompt),
+        prompt_state_dim=options.prompt_state_dim or described.prompt_state_dim,
+        prompt_state_pad=_either(options.prompt_state_pad, described.prompt_state_pad),
         relative_actions=_relative(described, options, state_dim, action_dim, folder),
+        denoise_steps=described.denoise_steps,
     )
 
 
-def _state_in_prompt(described: Described, options: Options) -> bool:
-    given = options.state_in_prompt
-    return described.state_in_prompt if given is None else given
+def _either(given: _Value | None, described: _Value) -> _Value:
+    return described if given is None else given
 
 
 def _relative(
@@ -244,13 +248,14 @@ def _normalization(
     rule = options.eps_rule or described.eps_rule
     own = rule == described.eps_rule
 
-    def scale(stats: Statistics, stated: int | None, dim: int | None) -> Scale:
+    def scale(part: str, stats: Statistics, stated: int | None, dim: int | None) -> Scale:
         first, second = fitted(stats, stated or dim, cut=stated is not None)
+        check_moved(stats, first, second, part, options.constant_dimensions.get(part, []))
         return _scale(stats.mode, first, second, rule, stats.eps if own else EPS_RULES[rule])
 
     return Normalization(
-        scale(stats[0], options.state_dim, described.state_dim),
-        scale(stats[1], options.action_dim, described.action_dim),
+        scale('state', stats[0], options.state_dim, described.state_dim),
+        scale('action', stats[1], options.action_dim, described.action_dim),
         rule,
     )
 

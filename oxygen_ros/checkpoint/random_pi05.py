@@ -55,7 +55,7 @@ DTYPES = {'tiny': torch.float32, 'small': torch.bfloat16, 'full': torch.bfloat16
 ATTENTION = {'tiny': 4.0, 'small': 1.5, 'full': 1.5}
 _TIED_ABOVE = 2**20  # values of a matrix that is stored once
 _SHARD_VALUES = SHARD_VALUES
-_PRE_STATE = 'policy_preprocessor_step_0_normalizer_processor.safetensors'
+_PRE_STATE = 'policy_preprocessor_step_1_normalizer_processor.safetensors'
 _POST_STATE = 'policy_postprocessor_step_0_unnormalizer_processor.safetensors'
 
 
@@ -130,6 +130,7 @@ def _write_descriptions(
         'norm_map': {'VISUAL': 'IDENTITY', 'STATE': 'QUANTILES', 'ACTION': 'QUANTILES'},
     }
     before = [
+        _step('relative_actions_processor', {'enabled': False}),
         _step('normalizer_processor', normalize, _PRE_STATE),
         _step('pi05_prepare_state_tokenizer_processor_step', {}),
         _step('tokenizer_processor', {'max_length': 200}),
@@ -137,8 +138,9 @@ def _write_descriptions(
     after = [_step('unnormalizer_processor', normalize, _POST_STATE)]
     write_json(folder / 'policy_preprocessor.json', {'steps': before})
     write_json(folder / 'policy_postprocessor.json', {'steps': after})
-    heads = {key: getattr(arch, key) for key in ('heads', 'kv_heads', 'vision_heads')}
-    write_json(folder / 'oxygen.json', {'architecture': heads})
+    sizes = ('heads', 'kv_heads', 'vision_heads', 'depth', 'vision_layers')
+    stated = {key: getattr(arch, key) for key in sizes}
+    write_json(folder / 'oxygen.json', {'architecture': stated})
 
 
 def _step(name: str, config: dict[str, Any], state_file: str | None = None) -> dict[str, Any]:

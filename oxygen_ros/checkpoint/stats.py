@@ -14,6 +14,7 @@ from oxygen_ros.types import OxygenError
 # How a vector is normalised -> the two statistics that this takes, lower one first.
 RANGES = {'quantiles': ('q01', 'q99'), 'quantile10': ('q10', 'q90'), 'min_max': ('min', 'max')}
 MODES = {**RANGES, 'mean_std': ('mean', 'std'), 'identity': ()}
+NO_SPAN = 1e-5  # in robot units; makers guard a span of zero with 1e-6 or less
 _STATE_KEYS = ('state', 'observation.state')
 _ACTION_KEYS = ('actions', 'action')
 
@@ -106,6 +107,25 @@ def _check_spread(mode: str, first: np.ndarray, second: np.ndarray, where: str) 
     if (spread < 0).any():
         wrong = 'std below 0' if mode == 'mean_std' else f'{low} above {high}'
         raise OxygenError(f'{where} has {wrong} at {np.flatnonzero(spread < 0).tolist()}')
-    # Single joints that never moved are common, and both makers allow them.
     if (spread == 0).all():
         raise OxygenError(f'{where} has {zero} in every dimension: there is no range')
+
+
+def check_moved(
+    stats: Statistics, first: np.ndarray, second: np.ndarray, part: str, meant: list[int]
+) -> None:
+    """Raise OxygenError if a dimension has no range to divide by, but for those that are meant.
+
+    part: 'state' or 'action'. Divided by next to nothing, every value but that of the training
+    data is far out of range.
+    """
+    if stats.mode not in RANGES:
+        return
+    still = np.flatnonzero(second - first < NO_SPAN).tolist()
+    if unmeant := [i for i in still if i not in meant]:
+        low, high = RANGES[stats.mode]
+        raise OxygenError(
+            f'{stats.source}: {stats.what} has {low} = {high} at {unmeant}, counted from 0: '
+            f'compute the statistics anew; or, in oxygen.json, set {part}_dim if these are '
+            f'padding, or list what never moves: "constant_dimensions": {{"{part}": {still}}}'
+        )

@@ -45,15 +45,59 @@ class StoredTensor:
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
-    """The safetensors files of a checkpoint folder, one or many. Raises OxygenError."""
-    if (folder / SINGLE).is_file():
+    """The safetensors files of a checkpoint folder, one or many, as their index has them.
+
+    An index and its files must name the same tensors. Raises OxygenError.
+    """
+    path = folder / INDEX
+    single = (folder / SINGLE).is_file()
+    if not path.is_file():
+        if not single:
+            raise OxygenError(f'{folder}: no weights, neither {SINGLE} nor {INDEX} is there')
         return (folder / SINGLE,)
-    if not (folder / INDEX).is_file():
-        raise OxygenError(f'{folder}: no weights, neither {SINGLE} nor {INDEX} is there')
-    weight_map = read_json(folder / INDEX).get('weight_map')
+    weight_map = _weight_map(path)
+    names = sorted(set(weight_map.values()))
+    if single and names != [SINGLE]:
+        raise OxygenError(
+            f'{folder}: holds {SINGLE}, and {INDEX} with {", ".join(names)}: remove what is not '
+            'meant'
+        )
+    files = tuple(folder / name for name in names)
+    _check_index(path, weight_map, files)
+    return files
+
+
+def _weight_map(path: Path) -> dict[str, str]:
+    """Stored name -> name of its file."""
+    weight_map = read_json(path).get('weight_map')
     if not isinstance(weight_map, dict) or not weight_map:
-        raise OxygenError(f'{folder / INDEX}: has no weight_map')
-    return tuple(folder / name for name in sorted(set(weight_map.values())))
+        raise OxygenError(f'{path}: has no weight_map')
+    for key, name in weight_map.items():
+        if not isinstance(name, str) or not name or Path(name).name != name:
+            raise OxygenError(f'{path}: {key} is in {name!r}, the name of a file is expected')
+    return weight_map
+
+
+def _check_index(path: Path, weight_map: Mapping[str, str], files: Sequence[Path]) -> None:
+    stored = {(key, file.name) for file in files for key in _stored_keys(file)}
+    named = set(weight_map.items())
+    problems = [f'{file} lacks {key}' for key, file in sorted(named - stored)]
+    problems += [
+        f'{file} holds {key}, which the index '
+        + (f'has in {weight_map[key]}' if key in weight_map else 'does not name')
+        for key, file in sorted(stored - named)
+    ]
+    if problems:
+        raise OxygenError(
+            f'{path}: is not the index of these files, {len(problems)} tensors differ: '
+            f'{"; ".join(problems)}; copy the complete checkpoint'
+        )
+
+
+def _stored_keys(file: Path) -> list[str]:
+    """Names of a file's tensors, as they are stored. Raises OxygenError."""
+    with open_tensors(file, 'numpy') as handle:
+        return list(handle.offset_keys())
 
 
 def read_index(files: Sequence[Path], naming: Naming) -> dict[str, StoredTensor]:

@@ -95,7 +95,7 @@ def _load_pi05(
         'relative_actions': str(sum(info.relative_actions)),
         'tied_head': str(model.tie_if_equal()),
     }
-    return Family(model, processor, DENOISE_STEPS, notes)
+    return Family(model, processor, info.denoise_steps or DENOISE_STEPS, notes)
 
 
 def _pi05_options(info: Pi05Layout) -> Pi05Options:

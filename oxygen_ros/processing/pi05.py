@@ -123,4 +123,5 @@ class Pi05Processor:
             layout,
             self._info.tokenizer_max_length,
             self._tokenizer.encode,
+            self._tokenizer.longest,
         )

@@ -13,6 +13,7 @@ import numpy as np
 
 from oxygen_ros.types import OxygenError
 
+NO_LIMIT = 2**62
 # Left edges of 256 equal bins over [-1, 1]; below the first edge is bin -1.
 _BIN_EDGES = np.linspace(-1, 1, 257)[:-1]
 
@@ -52,10 +53,12 @@ def fit_prompt(
     layout: str,
     max_tokens: int,
     encode: Callable[[str, bool], list[int]],
+    longest: int = NO_LIMIT,
 ) -> tuple[list[int], bool]:
     """Token ids of the prompt, and whether the task text had to be shortened to fit.
 
-    encode: a piece of text, and whether <bos> stands in front of it, -> ids.
+    encode: a piece of text, and whether <bos> stands in front of it, -> ids. longest: see
+    shortened().
     Only the task is shortened, from its end; state and cue are always whole. Raises OxygenError
     when they alone exceed max_tokens.
     """
@@ -64,20 +67,26 @@ def fit_prompt(
         pieces = compose(task[:length], bins, layout)
         return [i for at, piece in enumerate(pieces) for i in encode(piece, at == 0)]
 
-    return shortened(ids_of, len(task), max_tokens)
+    return shortened(ids_of, len(task), max_tokens, longest)
 
 
 def shortened(
-    ids_of: Callable[[int], list[int]], length: int, max_tokens: int
+    ids_of: Callable[[int], list[int]], length: int, max_tokens: int, longest: int = NO_LIMIT
 ) -> tuple[list[int], bool]:
     """Ids of a prompt with as much of its task as fits, and whether that is not all of it.
 
-    ids_of: characters of the task, up to length -> ids. Raises OxygenError when even 0 exceed
-    max_tokens.
+    ids_of: characters of the task, up to length -> ids. longest: the most characters that one
+    token stands for; a text that cannot fit for its length alone is not made tokens. Raises
+    OxygenError when even 0 exceed max_tokens.
     """
-    ids = ids_of(length)
-    if len(ids) <= max_tokens:
-        return ids, False
+
+    def tried(characters: int) -> list[int] | None:
+        """Ids if they fit."""
+        ids = ids_of(characters) if characters <= max_tokens * longest else None
+        return ids if ids is not None and len(ids) <= max_tokens else None
+
+    if (whole := tried(length)) is not None:
+        return whole, False
     fits, exceeds = 0, length
     best = ids_of(0)
     if len(best) > max_tokens:
@@ -87,9 +96,20 @@ def shortened(
         )
     while exceeds - fits > 1:
         middle = (fits + exceeds) // 2
-        ids = ids_of(middle)
-        if len(ids) <= max_tokens:
+        if (ids := tried(middle)) is not None:
             fits, best = middle, ids
         else:
             exceeds = middle
     return best, True
+
+
+def checked_text(text: str) -> str:
+    """The text, or OxygenError if it cannot be written in UTF-8, which a tokenizer reads."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise OxygenError(
+            f'the text is broken at character {error.start}: {text[error.start]!r} is half of a '
+            'character; send UTF-8'
+        ) from error
+    return text

@@ -11,6 +11,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
+from oxygen_ros.processing.prompt import checked_text
 from oxygen_ros.types import OxygenError
 
 IMAGE = '<|image_pad|>'
@@ -20,7 +21,10 @@ _ENDS = ('<|im_end|>', '<|endoftext|>')
 
 
 class QwenTokenizer:
-    """A local Qwen tokenizer folder: words -> ids, and streamed ids -> words."""
+    """A local Qwen tokenizer folder: words -> ids, and streamed ids -> words.
+
+    longest: the most characters that one token stands for.
+    """
 
     def __init__(self, folder: Path, vocab_size: int) -> None:
         """vocab_size: rows of the embedding; no id at or above it is ever returned."""
@@ -29,6 +33,8 @@ class QwenTokenizer:
         except Exception as error:  # the library raises bare Exception for bad files
             raise OxygenError(f'{folder}: tokenizer cannot be loaded ({error})') from error
         self._folder, self._vocab_size = folder, vocab_size
+        # A token has a letter for each byte, and NFC joins at most 4 characters into 3 bytes.
+        self.longest = 2 * max(map(len, self._fast.get_vocab()), default=1)
         self._added = {i: token.content for i, token in self._fast.added_tokens_decoder.items()}
         self._special = frozenset(
             i for i, token in self._fast.added_tokens_decoder.items() if token.special
@@ -61,7 +67,7 @@ class QwenTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text in which special tokens are written out. Raises OxygenError."""
-        ids = self._fast.encode(text, add_special_tokens=False)
+        ids = self._fast.encode(checked_text(text), add_special_tokens=False)
         beyond = [i for i in ids if i >= self._vocab_size]
         if beyond:
             words = ', '.join(self._fast.convert_ids_to_tokens(beyond))
@@ -98,7 +104,7 @@ class QwenTokenizer:
 
     def special_in(self, text: str) -> list[str]:
         """Special tokens that are written out in a text."""
-        return [self._added[i] for i in self.encode(text) if i in self._special]
+        return [self._added[i] for i in sorted(self._special) if self._added[i] in text]
 
     def turn(self, words: str) -> list[int]:
         """Ids of a further turn of the user behind the assistant's first words, and of the mark

@@ -141,7 +141,7 @@ class StarvlaProcessor:
             return self.tokenizer.encode(spread(text, tokens))
 
         limit = self._info.text_tokens + sum(tokens)
-        return shortened(ids_of, len(instruction), limit)
+        return shortened(ids_of, len(instruction), limit, self.tokenizer.longest)
 
     def _chat(self, task: str, images: int) -> str:
         """The prefix in the backbone's own chat format, one placeholder per image."""

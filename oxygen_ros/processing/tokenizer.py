@@ -8,20 +8,25 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast
 
+from oxygen_ros.processing.prompt import checked_text
 from oxygen_ros.types import OxygenError
 
+SPECIAL_IDS = {'eos': 1, 'bos': 2}  # PaliGemma's, which the network was trained with
 _BYTE = re.compile(r'<0x[0-9A-F]{2}>')
 
 
 class Tokenizer:
-    """PaliGemma's tokenizer, or one with its special ids, from a folder with tokenizer.json."""
+    """PaliGemma's tokenizer, or one with its special ids, from a folder with tokenizer.json.
+
+    longest: the most characters that one token stands for.
+    """
 
     def __init__(self, folder: Path, vocab_size: int):
         """vocab_size: rows of the embedding; no id at or above it is ever returned."""
         if not (folder / 'tokenizer.json').is_file():
             raise OxygenError(f'{folder}: has no tokenizer.json; copy the tokenizer files there')
         try:
-            self._fast = _read(folder, _versions(folder))
+            self._fast, self.longest = _read(folder, _versions(folder))
         except Exception as error:  # the library raises bare Exception for bad files
             raise OxygenError(f'{folder}: tokenizer cannot be loaded ({error})') from error
         self._vocab_size = vocab_size
@@ -33,16 +38,16 @@ class Tokenizer:
 
     def _special(self, name: str, folder: Path) -> int:
         token_id = getattr(self._fast, f'{name}_token_id')
-        if token_id is None or token_id >= self._vocab_size:
+        if token_id != SPECIAL_IDS[name]:
             raise OxygenError(
-                f'{folder}: the tokenizer has {name} id {token_id}, '
-                f'an id below {self._vocab_size} is needed'
+                f"{folder}: the tokenizer has {name} id {token_id}, PaliGemma's is "
+                f"{SPECIAL_IDS[name]}: copy PaliGemma's tokenizer files there"
             )
-        return int(token_id)
+        return SPECIAL_IDS[name]
 
     def encode(self, text: str, bos: bool) -> list[int]:
         """Ids of a text, with <bos> in front for a prefix. Raises OxygenError."""
-        ids = self._fast.encode(text, add_special_tokens=False)
+        ids = self._fast.encode(checked_text(text), add_special_tokens=False)
         # PaliGemma's tokenizer knows <image>, one id beyond the embedding's rows.
         beyond = [i for i in ids if i >= self._vocab_size]
         if beyond:
@@ -95,8 +100,12 @@ class Detokenizer:
 # A real vocabulary takes a second to read, in which the library holds Python's lock and no other
 # thread runs. So what a pre-flight has read is not read again by the load that follows it.
 @functools.lru_cache(maxsize=1)
-def _read(folder: Path, versions: tuple[tuple[str, int, int], ...]) -> PreTrainedTokenizerFast:
-    return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+def _read(
+    folder: Path, versions: tuple[tuple[str, int, int], ...]
+) -> tuple[PreTrainedTokenizerFast, int]:
+    """The tokenizer and the length of its longest token."""
+    fast = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    return fast, max(map(len, fast.get_vocab()), default=1)
 
 
 def _versions(folder: Path) -> tuple[tuple[str, int, int], ...]:

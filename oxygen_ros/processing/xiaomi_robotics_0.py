@@ -113,7 +113,7 @@ class XiaomiProcessor:
         def ids_of(length: int) -> list[int]:
             return self.tokenizer.encode(spread(compose(task[:length], views), tokens))
 
-        return shortened(ids_of, len(task), limit)
+        return shortened(ids_of, len(task), limit, self.tokenizer.longest)
 
     def _state(self, state: np.ndarray) -> np.ndarray:
         """The robot's state as it is, zero padded to the network's width."""

@@ -136,6 +136,11 @@ CASES = {
             lambda t: t.update({'observation.state.q99': t['observation.state.q01']}), STATE_FILE
         ),
     ),
+    'an action without a range': Case(
+        'statistics',
+        (ACTION_FILE, 'q01 = q99 at [3]', 'constant_dimensions'),
+        tensors(lambda t: t['action.q99'].put(3, t['action.q01'][3]), ACTION_FILE),
+    ),
     'statistics under another name': Case(
         'statistics',
         (STATE_FILE, 'observation.state.q01', 'missing'),
@@ -150,6 +155,11 @@ CASES = {
         'tokenizer',
         ('tokenizer cannot be loaded',),
         lambda folder: (folder / 'tokenizer' / 'tokenizer.json').write_text('{"model": 3}'),
+    ),
+    'a tokenizer of other special ids': Case(
+        'tokenizer',
+        ('has eos id 2', "PaliGemma's is 1"),
+        edit_json('tokenizer/tokenizer_config.json', bos_token='<eos>', eos_token='<bos>'),
     ),
     'another policy': Case(
         'checkpoint', ("type is 'act'", 'supported: pi05'), edit_json('config.json', type='act')

@@ -1,5 +1,6 @@
 """Checkpoint, contract and memory: what fits, and every misfit by its name."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,17 @@ def test_notes_name_what_they_are_about(check):
     findings = check().findings
     assert 'state [7]' in findings['statistics']['detail']
     assert '{right_wrist_0_rgb}' in findings['cameras']['detail']
+
+
+def test_a_rule_that_is_supposed_is_noted(check, tmp_path):
+    folder = copy_checkpoint(tmp_path / 'copy')
+    for name, index in (('policy_preprocessor.json', 2), ('policy_postprocessor.json', 1)):
+        steps = json.loads((folder / name).read_text())
+        steps['steps'].pop(index)
+        (folder / name).write_text(json.dumps(steps))
+    answer = check(checkpoint=folder)
+    assert answer.code == 0 and 'prompt' in answer.verdicts('note')
+    assert 'set prompt_state_dim to 32' in answer.findings['prompt']['detail']
 
 
 @pytest.mark.parametrize('name', CASES)

@@ -1,11 +1,9 @@
 """Weights: every tensor of the model filled, every tensor of the file used, or a refusal."""
 
-import json
-
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from stored import K_PROJ, loaded, rewrite, shard
 
 from oxygen_ros.checkpoint import (
     check_tensors,
@@ -20,27 +18,6 @@ from oxygen_ros.types import OxygenError
 EXPERT_HEAD = 'paligemma_with_expert.gemma_expert.lm_head.weight'
 EMBEDDING = 'paligemma_with_expert.paligemma.model.language_model.embed_tokens.weight'
 HEAD = 'paligemma_with_expert.paligemma.lm_head.weight'
-K_PROJ = 'paligemma_with_expert.paligemma.model.language_model.layers.1.self_attn.k_proj.weight'
-
-
-def loaded(folder, dtype=torch.float32, progress=None):
-    """Name -> parameter after strict loading; starts as NaN to show what is not filled."""
-    info = inspect_checkpoint(folder)
-    shapes = tensor_shapes(info.arch)
-    check_tensors(info, shapes)
-    params = {name: torch.full(shape, torch.nan, dtype=dtype) for name, shape in shapes.items()}
-    load_into(params, iter_tensors(info), progress, str(folder))
-    return params
-
-
-def rewrite(folder, function):
-    """Replace the tensors of a checkpoint by function(tensors); keeps the file's metadata."""
-    path = folder / 'model.safetensors'
-    with safe_open(path, 'pt') as handle:
-        metadata = handle.metadata()
-    tensors = load_file(path)
-    save_file(function(tensors), path, metadata)
-    return folder
 
 
 def without_prefix(tensors):
@@ -115,21 +92,6 @@ def test_progress_ends_at_one_and_never_falls(copy_of):
     assert seen[-1] == 1.0
 
 
-def shard(folder, parts=3):
-    """Split model.safetensors into parts with an index, and return the parts' names."""
-    path = folder / 'model.safetensors'
-    tensors = load_file(path)
-    path.unlink()
-    names = [f'model-{i + 1:05d}-of-{parts:05d}.safetensors' for i in range(parts)]
-    weight_map = {key: names[i % parts] for i, key in enumerate(sorted(tensors))}
-    for name in names:
-        part = {key: tensors[key] for key in tensors if weight_map[key] == name}
-        save_file(part, folder / name)
-    index = {'metadata': {}, 'weight_map': weight_map}
-    (folder / 'model.safetensors.index.json').write_text(json.dumps(index))
-    return names
-
-
 @pytest.mark.parametrize('case', ['pi05_lerobot', 'pi05_openpi_format'])
 def test_sharded_weights_equal_whole_ones(copy_of, case):
     folder = copy_of(case)
@@ -165,7 +127,7 @@ def test_a_tensor_in_two_shards(copy_of):
     first, second, _ = shard(folder)
     again = next(iter(load_file(folder / first).items()))
     save_file(dict([*load_file(folder / second).items(), again]), folder / second)
-    with pytest.raises(OxygenError, match='is stored twice'):
+    with pytest.raises(OxygenError, match=f'{second} holds {again[0]}, which the index has in'):
         inspect_checkpoint(folder)
 
 

@@ -36,6 +36,8 @@ def checkpoint(copy_of, edit):
         action = {f'action.{k}': np.float32(v[1]) for k, v in stats.items()}
         save_file(state, folder / STATE_FILE)
         save_file(action, folder / ACTION_FILE)
+        still = {'state': list(range(8)), 'action': list(range(7))}
+        edit(folder / 'oxygen.json', constant_dimensions=still)
         return folder
 
     return make

@@ -182,4 +182,5 @@ def test_as_a_command(tmp_path):
 
 def test_oxygen_json_states_what_tensors_cannot_tell(tiny):
     stated = json.loads((tiny / 'oxygen.json').read_text())
-    assert stated == {'architecture': {'heads': 4, 'kv_heads': 1, 'vision_heads': 4}}
+    sizes = {'heads': 4, 'kv_heads': 1, 'vision_heads': 4, 'depth': 2, 'vision_layers': 2}
+    assert stated == {'architecture': sizes}

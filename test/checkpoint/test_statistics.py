@@ -71,11 +71,53 @@ def test_quantiles_that_hold_no_range(copy_of):
         inspect_checkpoint(folder)
 
 
-def test_one_joint_that_never_moved_is_allowed(copy_of):
+def test_a_joint_that_never_moved_is_allowed_where_it_is_meant(copy_of, edit):
     folder = copy_of('pi05_lerobot')
     stored = load_file(folder / STATE_FILE)
     assert stored['observation.state.q01'][7] == stored['observation.state.q99'][7]
     assert inspect_checkpoint(folder).normalization.state.span_in[7] == np.float32(1e-8)
+    edit(folder / 'oxygen.json', constant_dimensions={'action': [7]})
+    with pytest.raises(OxygenError, match=r'state has q01 = q99 at \[7\].*\{"state": \[7\]\}'):
+        inspect_checkpoint(folder)
+
+
+@pytest.mark.parametrize('span', [0.0, 2e-6])
+def test_an_action_without_a_range_is_refused_in_either_format(copy_of, edit, span):
+    folder, other = copy_of('pi05_lerobot'), copy_of('pi05_openpi_format')
+
+    def narrow(values):
+        values['action.q99'][[2, 5]] = values['action.q01'][[2, 5]] + np.float32(span)
+
+    def narrow_json(values):
+        actions = values['norm_stats']['actions']
+        for i in (2, 5):
+            actions['q99'][i] = actions['q01'][i] + span
+
+    change_state_file(folder, narrow, ACTION_FILE)
+    edit(other / NORM_STATS, narrow_json)
+    for each in (folder, other):
+        with pytest.raises(OxygenError, match=r'actions? has q01 = q99 at \[2, 5\]'):
+            inspect_checkpoint(each)
+        edit(each / 'oxygen.json', constant_dimensions={'state': [7], 'action': [5, 2]})
+        assert 'actions [2, 5]' in inspect_checkpoint(each).normalization.never_moved()
+
+
+def test_padding_without_a_range_is_no_joint_of_the_robot(copy_of, edit):
+    folder = copy_of('pi05_openpi_format')
+    stats = {'q01': [-1.0] * 6 + [0.0] * 26, 'q99': [1.0] * 6 + [0.0] * 26}
+    edit(folder / NORM_STATS, norm_stats={'state': stats, 'actions': stats})
+    with pytest.raises(OxygenError, match='set state_dim if these are padding'):
+        inspect_checkpoint(folder)
+    edit(folder / 'oxygen.json', state_dim=6, action_dim=6)
+    assert inspect_checkpoint(folder).action_dim == 6
+
+
+@pytest.mark.parametrize('wrong', [[7], {'state': 7}, {'state': ['7']}, {'joint': [7]}])
+def test_constant_dimensions_of_the_wrong_kind(copy_of, edit, wrong):
+    folder = copy_of('pi05_lerobot')
+    edit(folder / 'oxygen.json', constant_dimensions=wrong)
+    with pytest.raises(OxygenError, match='constant_dimensions'):
+        inspect_checkpoint(folder)
 
 
 def test_quantiles_the_wrong_way_round(copy_of):
@@ -109,6 +151,7 @@ def test_openpi_needs_exactly_one_norm_stats(copy_of):
             {
                 'statistics': 'assets/vendor/two/norm_stats.json',
                 'architecture': {'vision_heads': 4},
+                'constant_dimensions': {'state': [7]},
             }
         )
     )

@@ -85,6 +85,21 @@ def test_lerobot_actions_with_other_step_counts(steps):
     np.testing.assert_allclose(actions, wanted, rtol=0, atol=1e-5)
 
 
+def test_lerobot_actions_with_the_steps_of_its_config(tmp_path):
+    """num_inference_steps is the maker's default, which the node's own number beats."""
+    about, inputs, expected = case('pi05_lerobot')
+    folder = shutil.copytree(GOLDEN / 'pi05_lerobot' / 'checkpoint', tmp_path / 'checkpoint')
+    config = json.loads((folder / 'config.json').read_text())
+    (folder / 'config.json').write_text(json.dumps({**config, 'num_inference_steps': 5}))
+    for given, steps in ((0, 5), (1, 1)):
+        policy = Policy.from_checkpoint(folder, denoise_steps=given)
+        assert policy.info.effective['denoise_steps'] == str(steps)
+        frame = policy._processor.frame(observation(about, inputs, 'a'))
+        actions = normalised(policy, frame, inputs['a.noise'][0])
+        wanted = expected[f'a.actions_normalized_padded_steps{steps}'][0]
+        np.testing.assert_allclose(actions, wanted, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize('letter', 'abcd')
 def test_lerobot_prefix_keys_and_values(lerobot, letter):
     """The last layer's cache on the valid slots, which are all that the pool holds."""

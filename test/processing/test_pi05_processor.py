@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from oxygen_ros.processing.pi05 import Pi05Processor
+from oxygen_ros.processing.prompt import clean_task
 from oxygen_ros.types import Observation, OxygenError
 
 SLOTS = ('base_0_rgb', 'left_wrist_0_rgb', 'right_wrist_0_rgb')
@@ -74,6 +75,29 @@ def test_only_real_joints_are_written(case):
     text = case.processor._tokenizer.decode(case.processor.frame(observation()).token_ids.tolist())
     digits = text.split('State: ')[1].split(';')[0].split(' ')
     assert len(digits) == case.info.state_dim == 8
+
+
+@pytest.mark.parametrize('pad', [0.0, -2.0])
+def test_a_state_that_was_padded_in_training(case, pad):
+    """LeRobot 0.4: zeros behind the normalised state, up to 32 values, then 256 bins."""
+    info = dataclasses.replace(case.info, prompt_state_dim=32, prompt_state_pad=pad)
+    seen = case.observation('a')
+    norm = case.info.normalization.state
+    unit = (seen.state - norm.origin) / norm.span_in * 2 - 1
+    padded = np.concatenate([unit, np.full(24, pad, np.float32)])
+    bins = np.digitize(padded, np.linspace(-1, 1, 257)[:-1]) - 1
+    assert bins[8:].tolist() == [{0.0: 128, -2.0: -1}[pad]] * 24
+    task = clean_task(seen.instruction, 'bidirectional')
+    prompt = f'Task: {task}, State: {" ".join(map(str, bins))};\nAction: '
+    encode = case.processor._tokenizer.encode
+    assert Pi05Processor(info).frame(seen).token_ids.tolist() == encode(prompt, bos=True)
+
+
+def test_half_a_character_is_refused_wherever_it_comes_from(case):
+    with pytest.raises(OxygenError, match=r"broken at character \d+: '\\ud800' is half of a"):
+        case.processor.frame(observation(instruction='a\ud800b'))
+    with pytest.raises(OxygenError, match='broken at character 1'):
+        case.processor.prompt_tokens('a\ud800b')
 
 
 def test_request_words_have_no_bos(case):

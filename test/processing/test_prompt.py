@@ -1,10 +1,22 @@
 """The prompt's cleaning, its state digits, and its tail that stays whatever the task's length."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from oxygen_ros.processing.prompt import clean_task, compose, fit_prompt, state_bins
+from oxygen_ros.processing.prompt import (
+    clean_task,
+    compose,
+    fit_prompt,
+    shortened,
+    state_bins,
+)
+from oxygen_ros.processing.tokenizer import Tokenizer
 from oxygen_ros.types import OxygenError
+
+FOLDER = Path(__file__).parents[1] / 'golden' / 'pi05_lerobot' / 'checkpoint' / 'tokenizer'
+GOLDEN = Tokenizer(FOLDER, 512)
 
 
 def by_words(text, bos=False):
@@ -71,6 +83,44 @@ def test_a_prompt_that_just_fits_is_not_touched():
 def test_a_state_that_leaves_no_room_is_refused():
     with pytest.raises(OxygenError, match='without its task has 14 tokens, at most 10 fit'):
         fit_prompt('pick', list(range(10)), 'bidirectional', 10, by_words)
+
+
+@pytest.mark.parametrize(
+    'task',
+    [
+        'pick up the red cup ' * 2000,
+        'word' * 9000,
+        'ab\u0301\u0302 \n\t日本🤖' * 3000,
+        ' ' * 20_000 + 'cup',
+        'Q' * 700 + ' cup' * 5000,
+        '<bos><eos>' * 3000,
+    ],
+)
+@pytest.mark.parametrize('limit', [20, 200])
+def test_a_text_that_is_too_long_to_fit_is_not_made_tokens(task, limit):
+    """The ids are those of trying every length that bisection asks for."""
+    tried = []
+
+    def encode(text, bos):
+        tried.append(len(text))
+        return GOLDEN.encode(text, bos)
+
+    given = (task, [1, 2, 3], 'bidirectional', limit)
+    assert fit_prompt(*given, encode, GOLDEN.longest) == fit_prompt(*given, GOLDEN.encode)
+    assert max(tried) <= limit * GOLDEN.longest + 40
+
+
+@pytest.mark.parametrize('limit', [1, 7, 64])
+def test_no_prompt_that_fits_is_taken_for_too_long(limit):
+    """As many of a token as fit, and no token longer than that one."""
+    task = '<eos>' * limit
+    assert GOLDEN.encode(task, False) == [1] * limit
+    assert GOLDEN.longest >= len('<eos>')
+
+    def ids_of(length):
+        return GOLDEN.encode(task[:length], False)
+
+    assert shortened(ids_of, len(task), limit, len('<eos>')) == ([1] * limit, False)
 
 
 def test_without_the_state_only_the_task_is_shortened():

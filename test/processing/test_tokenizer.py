@@ -102,6 +102,15 @@ def test_a_tokenizer_without_bos_is_refused(tmp_path):
         Tokenizer(folder, 512)
 
 
+def test_other_special_ids_are_refused(tmp_path):
+    folder = shutil.copytree(FOLDER, tmp_path / 'tokenizer')
+    config = json.loads((folder / 'tokenizer_config.json').read_text())
+    config['bos_token'], config['eos_token'] = config['eos_token'], config['bos_token']
+    (folder / 'tokenizer_config.json').write_text(json.dumps(config))
+    with pytest.raises(OxygenError, match="has eos id 2, PaliGemma's is 1: copy PaliGemma's"):
+        Tokenizer(folder, 512)
+
+
 def test_the_tokenizer_of_random_checkpoints(tmp_path):
     write_tokenizer(tmp_path, vocabulary(1024))
     made = Tokenizer(tmp_path, 1024)

@@ -35,6 +35,26 @@ def test_absent_cameras_are_not_in_the_prompt():
     assert 'Left' not in text
 
 
+def test_a_very_long_text_is_cut_without_being_read_whole(monkeypatch):
+    whole = PROCESSOR.frame(seen('word ' * 20_000))
+    read = []
+    encode = PROCESSOR.tokenizer.encode
+    monkeypatch.setattr(PROCESSOR.tokenizer, 'encode', lambda t: read.append(len(t)) or encode(t))
+    cut = PROCESSOR.frame(seen('word ' * 20_000))
+    assert cut.token_ids.tolist() == whole.token_ids.tolist() and cut.truncated
+    assert max(read) < 50_000
+    monkeypatch.setattr(PROCESSOR.tokenizer, 'longest', 2**40)
+    assert PROCESSOR.frame(seen('word ' * 20_000)).token_ids.tolist() == whole.token_ids.tolist()
+    assert max(read) > 100_000
+
+
+def test_half_a_character_is_refused():
+    with pytest.raises(OxygenError, match='broken at character'):
+        PROCESSOR.frame(seen('a\ud800b'))
+    with pytest.raises(OxygenError, match='broken at character'):
+        PROCESSOR.prompt_tokens('a\ud800b')
+
+
 def test_views_and_robot_are_named_in_oxygen_json(tmp_path):
     folder = Path(shutil.copytree(CHECKPOINT, tmp_path / 'copy'))
     own = {'views': {'head': 'Ego View'}, 'state_dim': 8, 'action_dim': 6, 'max_image_tokens': 9}
