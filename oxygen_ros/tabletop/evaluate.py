@@ -193,7 +193,7 @@ def _give(scores: dict[str, Any], path: Path | None) -> bool:
 
 def _evaluate_or_keep(setting: Setting, scores: dict[str, Any]) -> None:
     """Scores say whether they are all, and if not why."""
-    before = signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         evaluate(setting, scores)
     except BaseException as error:
