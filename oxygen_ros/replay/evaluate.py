@@ -200,9 +200,9 @@ def _note_order(bag: Bag, sources: Sources, outcome: Outcome) -> list[str]:
     """Count in the inputs how often record times go back; a sentence on each such topic."""
     steps = bag.steps_back()
     for row in outcome.inputs:
-        row['record_went_back'] = steps[row['topic']].count if row['topic'] in steps else 0
+        row['record_went_back'] = steps[row['topic']].times if row['topic'] in steps else 0
     return [
-        f'{topic}: record times go back {step.count} times, by up to {step.most_ns / 1e9:.2f} s: '
+        f'{topic}: record times go back {step.times} times, by up to {step.most_ns / 1e9:.2f} s: '
         'messages are taken in the order of their record times, so what was recorded before and '
         'after such a step is mixed. Cut the recording there'
         for topic, step in sorted(steps.items())

@@ -22,7 +22,7 @@ ROW = struct.Struct('<QQ')  # record time in ns, place in the chunk
 class StepsBack(NamedTuple):
     """How often a topic's record times go back, and by how much at most, in ns."""
 
-    count: int
+    times: int
     most_ns: int
 
 

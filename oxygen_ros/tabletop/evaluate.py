@@ -82,7 +82,8 @@ def evaluate(setting: Setting, scores: dict[str, Any]) -> None:
 
         scores['node'] = {'modes': {}}
         for mode in setting.node_modes:
-            into = scores['node']['modes'][mode] = {}
+            into: dict[str, Any] = {}
+            scores['node']['modes'][mode] = into
             given = (setting.checkpoint, setting.episodes, setting.seed)
             evaluate_node(*given, mode, setting.cameras, into)
         worst = min(scores['node']['modes'].values(), key=lambda scored: scored['success'])
