@@ -58,6 +58,7 @@ class Robot:
         self._asked = 0
         self.latency_ms: list[float] = []
         self.steps = 0
+        self.failure = ''  # why the node cannot serve
         self.served_as: dict[str, Any] = {}  # mode and cameras, as the node says
         self._joint_names = list(contract.state.names)
         create = node.create_publisher
@@ -69,6 +70,7 @@ class Robot:
         listen = node.create_subscription
         listen(msg.ActionStep, f'{NODE}/action', self._on_action, qos.ACTION)
         listen(msg.ActionChunk, f'{NODE}/action_chunk', self._on_chunk, qos.CHUNK)
+        listen(msg.EngineStatus, f'{NODE}/status', self._on_status, qos.STATUS)
         listen(String, f'{NODE}/contract', self._on_contract, qos.CONTRACT)
         for task in (*ASKED, 'refused'):
             listen(msg.LanguageToken, f'{NODE}/language/{task}', self._on_token, qos.TOKEN)
@@ -136,6 +138,9 @@ class Robot:
     def _on_chunk(self, chunk: msg.ActionChunk) -> None:
         now_ns = self._node.get_clock().now().nanoseconds
         self.latency_ms.append((now_ns - stamp_ns(chunk.header)) / 1e6)
+
+    def _on_status(self, status: msg.EngineStatus) -> None:
+        self.failure = status.detail if status.state == 'failed' else ''
 
     def _on_contract(self, effective: String) -> None:
         told = json.loads(effective.data)
@@ -214,8 +219,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OxygenError as error:
         print(f'robot: {error}', file=sys.stderr)
         return 2
-    _run(given, contract)
-    return 0
+    return _run(given, contract)
 
 
 def _own_contract(path: str) -> Contract:
@@ -230,15 +234,20 @@ def _own_contract(path: str) -> Contract:
     return contract
 
 
-def _run(given: argparse.Namespace, contract: Contract) -> None:
+def _run(given: argparse.Namespace, contract: Contract) -> int:
     stop = process.stop_on_signals()
     process.init_rclpy([])
     node = rclpy.create_node('robot')
     stage = Stage(given.seed, contract.slots)
     robot = Robot(node, stage, contract)
     spinner = process.Spinner(node, threading.Event())
-    while not robot.served() and not stop.wait(POLL_S):
-        pass
+    while not (robot.served() or stop.wait(POLL_S)):
+        if given.episodes and robot.failure:  # without a number of them it may be set right yet
+            print(f'robot: the node cannot serve: {robot.failure}', file=sys.stderr)
+            spinner.close()
+            node.destroy_node()
+            rclpy.try_shutdown()
+            return 1
     seconds = play(robot, stop, given.episodes)
     if given.json and stage.runs:
         given.json.write_text(json.dumps(summary(robot, stage, seconds)), encoding='utf-8')
