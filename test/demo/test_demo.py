@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
-from oxygen_ros.checkpoint.random_pi05 import write_random_checkpoint
 from oxygen_ros.demo.__main__ import unproven
 from oxygen_ros.demo.table import half_blocks
+from oxygen_ros.tabletop import SHIPPED
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = {
@@ -139,7 +141,7 @@ def test_an_unknown_source_is_explained(folder):
     assert "DEMO_SOURCE is 'moon': must be one of world, bag" in output
 
 
-UNTRAINED = """
+OTHER_MODEL = """
 import sys
 from pathlib import Path
 from oxygen_ros.demo import __main__ as demo, prepare
@@ -148,11 +150,17 @@ sys.exit(demo.main())
 """
 
 
-def test_a_model_that_can_nothing_does_not_pass(folder, tmp_path):
-    """Chunks and words come, the processes end well, and nothing that was asked for is done."""
-    write_random_checkpoint(tmp_path / 'untrained', 'tiny', state_dim=4, action_dim=4)
+def test_a_model_that_carries_nothing_out_does_not_pass(folder, tmp_path):
+    """Chunks and true words come, the processes end well, and the arm only trembles."""
+    shutil.copytree(SHIPPED, tmp_path / 'trembling')
+    weights = tmp_path / 'trembling' / 'model.safetensors'
+    tensors = load_file(weights)
+    for name, tensor in tensors.items():
+        if 'action_out_proj' in name:
+            tensor.zero_()
+    save_file(tensors, weights)
     done = subprocess.run(
-        [sys.executable, '-c', UNTRAINED, str(tmp_path / 'untrained')],
+        [sys.executable, '-c', OTHER_MODEL, str(tmp_path / 'trembling')],
         cwd=folder,
         env={**os.environ, 'DEMO_SECONDS': '10.5', 'PYTHONPATH': str(ROOT)},
         capture_output=True,
@@ -160,10 +168,10 @@ def test_a_model_that_can_nothing_does_not_pass(folder, tmp_path):
         timeout=300,
     )
     assert done.returncode == 1, done.stdout
-    assert 'no instruction was carried out in 1' in done.stderr
-    assert 'answers was true' in done.stderr
+    assert done.stderr.startswith('demo: no instruction was carried out in 1')
+    assert len(done.stderr.splitlines()) == 1
     numbers = json.loads(done.stdout.strip().splitlines()[-1].removeprefix('DEMO '))
-    assert numbers['chunks'] > 0 < numbers['requests_done']
+    assert numbers['chunks'] > 0 < numbers['answers_right']
 
 
 @pytest.mark.parametrize(
