@@ -15,6 +15,8 @@ from rosbags.typesys.base import TypesysError
 from rosbags.typesys.store import Typestore
 
 from oxygen_ros.replay.cut import CutMcap
+from oxygen_ros.replay.cut_sqlite import CutSqlite
+from oxygen_ros.replay.record_order import StepsBack, steps_back
 from oxygen_ros.types import OxygenError
 
 REQUEST_TYPE = 'oxygen_ros/msg/LanguageRequest'
@@ -81,15 +83,18 @@ class Bag:
             )
 
     def _open_or_salvage(self) -> Reader | CutMcap:
-        """What is whole of a single mcap that was cut off, else the reader of all."""
+        """What is whole of a single file that was cut off, else the reader of all."""
         try:
             return _open(self.path)
         except OxygenError as error:
-            files = [self.path] if self.path.is_file() else sorted(self.path.glob('*.mcap'))
-            if len(files) != 1 or error.__cause__ is None:
+            if error.__cause__ is None:  # it is no bag at all
                 raise
+            files = [self.path] if self.path.is_file() else _files(self.path)
+            if len(files) != 1:
+                raise
+            salvage = CutMcap if files[0].suffix == '.mcap' else CutSqlite
             try:
-                found = CutMcap(files[0])
+                found = salvage(files[0])
             except Exception:  # nothing of it is whole: the first error says more
                 raise error from None
             if not found.message_count:
@@ -120,6 +125,13 @@ class Bag:
     def listing(self) -> str:
         """Topics, types and counts in one line, for error texts."""
         return ', '.join(f'{t.name} ({t.type}, {t.messages})' for t in self.topics)
+
+    def steps_back(self) -> dict[str, StepsBack]:
+        """Topic -> how its record times go back in the file, of those that do."""
+        try:
+            return steps_back(self._reader)
+        except Exception as error:  # a reader of damaged files raises whatever it meets
+            raise _damaged(self.path, error) from error
 
     def messages(self, topics: Collection[str]) -> Iterator[Message]:
         """Messages of these topics in the order of their record times."""
@@ -193,8 +205,8 @@ def _open(path: Path) -> Reader:
     if not path.exists():
         raise OxygenError(f'bag {path} does not exist: give a rosbag2 folder or a .mcap file')
     if path.is_dir() and not (path / 'metadata.yaml').is_file():
-        files = sorted(f.name for f in path.iterdir() if f.suffix in ('.mcap', '.db3'))
-        change = f'give {path / files[0]} itself' if files else 'give the folder that has one'
+        files = _files(path)
+        change = f'give {files[0]} itself' if files else 'give the folder that has one'
         raise OxygenError(f'bag {path} is no rosbag2 folder, it has no metadata.yaml: {change}')
     if path.is_file() and path.suffix not in ('.mcap', '.db3'):
         raise OxygenError(f'bag {path} is a file: give a rosbag2 folder, a .mcap or a .db3 file')
@@ -204,6 +216,11 @@ def _open(path: Path) -> Reader:
     except Exception as error:  # a reader of damaged files raises whatever it meets
         raise _damaged(path, error) from error
     return reader
+
+
+def _files(folder: Path) -> list[Path]:
+    """Recordings in a folder."""
+    return sorted(file for file in folder.iterdir() if file.suffix in ('.mcap', '.db3'))
 
 
 def _damaged(path: Path, error: Exception) -> OxygenError:

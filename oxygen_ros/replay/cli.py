@@ -107,14 +107,14 @@ def _replay(arguments: argparse.Namespace) -> int:
         evaluator = Evaluator(values, notes, namespace=arguments.namespace)
         evaluator.check()
         rows = ray_rows(arguments.bags, evaluator, arguments.measured, arguments.out)
-        return _finish_many(rows, evaluator.values, arguments)
+        return _finish_many(rows, evaluator, arguments)
     evaluator = Evaluator(
         values, notes, namespace=arguments.namespace, timeline=arguments.timeline
     )
     if len(arguments.bags) > 1:
         evaluator.check()
         rows = many.local_rows(arguments.bags, evaluator, _with_measured(arguments), arguments.out)
-        return _finish_many(rows, evaluator.values, arguments)
+        return _finish_many(rows, evaluator, arguments)
     return _finish_one(evaluator(arguments.bags[0]), evaluator, arguments)
 
 
@@ -137,9 +137,9 @@ def _finish_one(
 
 
 def _finish_many(
-    rows: list[dict[str, Any]], values: dict[str, Any], arguments: argparse.Namespace
+    rows: list[dict[str, Any]], evaluator: Evaluator, arguments: argparse.Namespace
 ) -> int:
-    report = summary(rows, values)
+    report = summary(rows, evaluator.values, evaluator.made_by)
     _write_json(report, arguments.json)
     pages = [Path(arguments.html).expanduser()] if arguments.html is not None else []
     if arguments.out is not None:

@@ -33,13 +33,13 @@ MEASURED: tuple[tuple[str, str, int], ...] = (
     ('first_token_ms', 'request to first token p50, ms', -1),
     ('tok_per_s', 'tokens/s', 1),
 )
-_SECTIONS = ('bag', 'settings', 'scores', 'totals', 'counters', 'frames', 'requests')
+_SECTIONS = ('bag', 'made_by', 'settings', 'scores', 'totals', 'counters', 'frames', 'requests')
 
 
 def compare_command(paths: Sequence[str], json_out: str | None, html_out: str | None) -> int:
     """Print the table, write what is asked for; returns the exit code. Raises OxygenError."""
     reports = [read_report(Path(path).expanduser()) for path in paths]
-    found = compare(reports[0], reports[1], [Path(path).name for path in paths])
+    found = compare(reports[0], reports[1], distinct_names(paths))
     if json_out == '-':
         sys.stdout.write(to_json(found))
     elif json_out is not None:
@@ -52,6 +52,15 @@ def compare_command(paths: Sequence[str], json_out: str | None, html_out: str | 
     return 0
 
 
+def distinct_names(paths: Sequence[str]) -> list[str]:
+    """The shortest ends of the paths that differ; the file's name where all are one file."""
+    parts = [Path(path).expanduser().resolve().parts for path in paths]
+    count = 1
+    while len({part[-count:] for part in parts}) < len(set(parts)):
+        count += 1
+    return [str(Path(*part[-count:])) for part in parts]
+
+
 def read_report(path: Path) -> dict[str, Any]:
     """A report of a replay. Raises OxygenError that says why a file is none."""
     try:
@@ -62,11 +71,16 @@ def read_report(path: Path) -> dict[str, Any]:
         raise OxygenError(f'report {path} is no JSON: {error}') from error
     if isinstance(report, dict) and report.get('kind') == 'summary':
         raise OxygenError(f'report {path} is a table of several bags: give the report of one bag')
-    missing = [key for key in _SECTIONS if not isinstance(report, dict) or key not in report]
-    if missing or report.get('schema') != SCHEMA:
+    schema = report.get('schema') if isinstance(report, dict) else None
+    if schema != SCHEMA:
+        given = f'has schema {schema}' if isinstance(schema, int) else 'is no report of a replay'
         raise OxygenError(
-            f'report {path} is none of this version (schema {SCHEMA}): replay the bag again'
+            f'report {path} {given}, this version of oxygen_ros reads schema {SCHEMA}: replay '
+            'the bag again'
         )
+    missing = [key for key in _SECTIONS if key not in report]
+    if missing:
+        raise OxygenError(f'report {path} lacks {", ".join(missing)}: replay the bag again')
     return report
 
 
@@ -114,17 +128,25 @@ def compare(
 
 
 def _settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Name -> both values, of every setting that differs."""
-    found = {}
-    for section in ('effective', 'model', 'contract', 'parameters'):
-        a, b = (report['settings'][section] for report in (first, second))
-        for name in sorted({*a, *b}):
-            if a.get(name) != b.get(name):
-                found[name] = [a.get(name), b.get(name)]
-    a, b = (report['settings']['timeline'] for report in (first, second))
-    if a != b:
-        found['timeline'] = [a, b]
-    return found
+    """Name -> both values, of every setting that differs: as it really was, where that is known.
+
+    A parameter says what was asked for, so those that have an effective value are left out.
+    """
+    a, b = (_named_settings(report) for report in (first, second))
+    return {name: [a.get(name), b.get(name)] for name in {**a, **b} if a.get(name) != b.get(name)}
+
+
+def _named_settings(report: Mapping[str, Any]) -> dict[str, Any]:
+    settings = report['settings']
+    effective = settings['effective']
+    return {
+        **report['made_by'],
+        **{f'model.{name}': value for name, value in settings['model'].items()},
+        **{f'contract.{name}': value for name, value in settings['contract'].items()},
+        **{k: v for k, v in settings['parameters'].items() if k not in effective},
+        **effective,
+        'timeline': settings['timeline'],
+    }
 
 
 def _numbers(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from oxygen_ros.bench.timeline import Timeline
 from oxygen_ros.policy import Policy
 from oxygen_ros.replay.bag import Bag
+from oxygen_ros.replay.made_by import checkpoint_digests, versions
 from oxygen_ros.replay.measured import Work
 from oxygen_ros.replay.outcome import Outcome
 from oxygen_ros.replay.report import build_report, duration_s
@@ -71,6 +72,7 @@ class Evaluator:
         self._clock = BagClock(0)
         self._policy: Policy | None = None
         self._checked = False
+        self.made_by: dict[str, Any] = {}  # filled by check()
         self.interrupted = False  # the last report ends where the user stopped it
 
     def setting(self) -> dict[str, Any]:
@@ -93,18 +95,25 @@ class Evaluator:
                 self._live(bag, sources) if self._timeline == 'live' else self._run(bag, sources)
             )
             outcome.measured.wall_s = outcome.measured.wall_s or time.monotonic() - began
-            notes = [*self._notes, *sources.notes]
+            notes = [*self._notes, *sources.notes, *_note_order(bag, sources, outcome)]
             outcome.problem = outcome.problem or bag.problem
-            report = build_report(bag, self.contract, sources, self.values, outcome, notes)
+            report = {
+                **build_report(bag, self.contract, sources, self.values, outcome, notes),
+                'made_by': self.made_by,
+            }
             measured = outcome.measured.report(duration_s(bag))
         return Evaluation(bag.path, report, measured, outcome, self.contract, sources)
 
     def check(self) -> None:
-        """Checkpoint, contract and memory, without weights; once. Raises OxygenError."""
+        """Checkpoint, contract and memory, and who makes the report; once. Raises OxygenError."""
         if not self._checked:
             findings = preflight(self.values, self.contract)
             refuse_misfits(findings)
             self._notes += notes_of(findings)
+            digests = checkpoint_digests(
+                str(self.values['checkpoint']), str(self.values['robot_tag']), self._hidden
+            )
+            self.made_by = {**versions(), **digests}
             self._checked = True
 
     def _live(self, bag: Bag, sources: Sources) -> Outcome:
@@ -185,3 +194,17 @@ class Evaluator:
                 **options,
             )
         return self._policy
+
+
+def _note_order(bag: Bag, sources: Sources, outcome: Outcome) -> list[str]:
+    """Count in the inputs how often record times go back; a sentence on each such topic."""
+    steps = bag.steps_back()
+    for row in outcome.inputs:
+        row['record_went_back'] = steps[row['topic']].times if row['topic'] in steps else 0
+    return [
+        f'{topic}: record times go back {step.times} times, by up to {step.most_ns / 1e9:.2f} s: '
+        'messages are taken in the order of their record times, so what was recorded before and '
+        'after such a step is mixed. Cut the recording there'
+        for topic, step in sorted(steps.items())
+        if topic in sources.by_topic
+    ]

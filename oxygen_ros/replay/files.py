@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,7 @@ def check_writable(path: Path, option: str = '--json') -> None:
     folder = path.absolute().parent
     if not folder.is_dir():
         raise OxygenError(f'{option} {path}: the folder {folder} does not exist, make it first')
-    if not os.access(folder, os.W_OK):
-        raise OxygenError(f'{option} {path}: the folder {folder} cannot be written')
+    _try_to_write(folder, f'{option} {path}')
 
 
 def make_folder(path: Path, option: str) -> None:
@@ -31,8 +30,18 @@ def make_folder(path: Path, option: str) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OxygenError(f'{option} {path} cannot be made: {error}') from error
-    if not os.access(path, os.W_OK):
-        raise OxygenError(f'{option} {path} cannot be written')
+    _try_to_write(path, f'{option} {path}')
+
+
+def _try_to_write(folder: Path, what: str) -> None:
+    """Permissions alone do not tell: to root all look good, on a read-only disk too."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OxygenError(
+            f'{what}: the folder {folder} cannot be written: {error.strerror}'
+        ) from error
 
 
 def to_json(report: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from oxygen_ros.replay.score import reproduction, score
 from oxygen_ros.replay.sources import Sources
 from oxygen_ros.ros.contract import Contract
 
-SCHEMA = 2
+SCHEMA = 3
 OTHER_FRAMES = (
     'no frame of the recorded node is a frame here: where cameras are out of step, which images '
     'make one frame depends on which camera came first when the node was activated'
@@ -38,7 +38,7 @@ def build_report(
     outcome: Outcome,
     notes: Sequence[str],
 ) -> dict[str, Any]:
-    """Everything but what this machine took. values: the parameters as they were used."""
+    """What came of it, and how. values: the parameters as they were used."""
     problem = outcome.problem or _nothing_answered(outcome)
     recorded_node = reproduction(outcome, contract)
     if recorded_node and recorded_node['chunks'] and not recorded_node['also_here']:

@@ -20,7 +20,7 @@ COLUMNS = {
     'tokens': 'tokens',
     'answers': 'answers',
 }
-SCHEMA = 2
+SCHEMA = 3
 
 
 def row_of(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,13 +56,16 @@ def failed_row(bag: str, problem: str) -> dict[str, Any]:
     return {**dict.fromkeys(COLUMNS), 'bag': bag, 'status': 'failed', 'problem': problem}
 
 
-def summary(rows: Sequence[Mapping[str, Any]], values: Mapping[str, Any]) -> dict[str, Any]:
+def summary(
+    rows: Sequence[Mapping[str, Any]], values: Mapping[str, Any], made_by: Mapping[str, Any]
+) -> dict[str, Any]:
     """All rows as one report, in the order of the bags."""
     return {
         'schema': SCHEMA,
         'kind': 'summary',
         'complete': all(row['status'] == 'ok' for row in rows),
         'parameters': dict(values),
+        'made_by': dict(made_by),
         'bags': [dict(row) for row in rows],
     }
 

@@ -231,3 +231,8 @@ def _scenes(known: Facts) -> tuple[str, ...]:
 def right(question: Question, known: Facts, answer: str) -> bool:
     """Whether an answer is one of the right ones."""
     return answer.strip() in answers(question, known)
+
+
+def best(question: Question, known: Facts, answer: str) -> bool:
+    """Whether an answer is the first of them: right without any margin."""
+    return answer.strip() == answers(question, known)[0]

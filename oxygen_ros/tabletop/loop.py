@@ -1,7 +1,7 @@
 """The closed loop without ROS: the world, the policy, and between them the node's own mover.
 
-Time is simulated. A frame is taken every FRAME_TICKS; its chunk reaches the mover LAG_TICKS
-later, as through a node that takes that long; the arm moves meanwhile.
+Time is simulated. A frame is taken every FRAME_TICKS; its chunk reaches the mover some
+ticks later, as through a node that takes that long; the arm moves meanwhile.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from oxygen_ros.policy import Policy
 from oxygen_ros.ros.contract import load_contract
 from oxygen_ros.ros.motion.mover import Mover
 from oxygen_ros.tabletop import ROBOT, language
-from oxygen_ros.tabletop.episode import FRAME_TICKS, LIMIT_S, Goal, Run, Spoken, episode_scene
+from oxygen_ros.tabletop.episode import FRAME_TICKS, LIMIT_S, Referee, Run, Spoken, episode_scene
 from oxygen_ros.tabletop.render import CAMERAS, observations
 from oxygen_ros.tabletop.tasks import Task
 from oxygen_ros.tabletop.world import TICK_S, Scenes
@@ -27,11 +27,17 @@ EPISODE_NS = 1_000_000_000_000  # between two episodes' first stamps
 
 
 def run_episode(
-    policy: Policy, seed: int, number: int, cameras: Sequence[str] = CAMERAS, ask: bool = True
+    policy: Policy,
+    seed: int,
+    number: int,
+    cameras: Sequence[str] = CAMERAS,
+    ask: bool = True,
+    lag: int = LAG_TICKS,
 ) -> Run:
-    """One episode from its first frame to its goal or the time limit."""
+    """One episode from its first frame to its goal or the time limit. lag: of chunks, in ticks."""
     scenes, task, rng = episode_scene(seed, number)
-    run, goal = Run(task), Goal(task)
+    run = Run(task)
+    referee = Referee(run)
     mover = Mover(load_contract(ROBOT).actions, TICK_S)
     asker = Asker(policy, rng, f'{number}')
     start_ns = (1 + number) * EPISODE_NS
@@ -42,7 +48,7 @@ def run_episode(
             if ask and tick % (FRAME_TICKS * ASK_EVERY) == 0:
                 run.spoken.append(asker.ask(scenes, task))
             (seen,) = observations(scenes, [task.text], tuple(cameras), now_ns)
-            due[tick + LAG_TICKS] = policy.act(seen)
+            due[tick + lag] = policy.act(seen)
             asker.listen()
         if tick in due:
             mover.offer(due.pop(tick), now_ns)
@@ -51,8 +57,7 @@ def run_episode(
         command = scenes.joints[0] if step is None else step.values
         run.commands.append(np.asarray(command, float))
         scenes.step(run.commands[-1][None])
-        if (since := goal.reached(scenes, tick)) is not None:
-            run.reached_s = since * TICK_S
+        if referee.reached(scenes, tick):
             break
     asker.finish()
     return run

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import threading
 import time
 from array import array
@@ -24,15 +25,18 @@ from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import String
 
 from oxygen_ros import msg
+from oxygen_ros.replay.files import check_writable
 from oxygen_ros.ros import process, qos
-from oxygen_ros.ros.contract import load_contract
+from oxygen_ros.ros.contract import Contract, load_contract
 from oxygen_ros.ros.conversions import stamp_ns, time_ns
 from oxygen_ros.ros.messages import doubles, time_msg
 from oxygen_ros.tabletop import ROBOT
 from oxygen_ros.tabletop.episode import FRAME_TICKS
+from oxygen_ros.tabletop.render import CAMERAS
 from oxygen_ros.tabletop.scores import by_kind, percentiles, score, share
 from oxygen_ros.tabletop.stage import ASKED, SETTLE_S, Stage
-from oxygen_ros.tabletop.world import TICK_S
+from oxygen_ros.tabletop.world import JOINTS, TICK_S
+from oxygen_ros.types import OxygenError
 
 NODE = 'oxygen'
 SCORE = 'tabletop/score'
@@ -45,7 +49,7 @@ SCORE_PERIOD_TICKS = 14
 class Robot:
     """Topics around a stage; ticks come from one thread, actions and words from another."""
 
-    def __init__(self, node: Node, stage: Stage) -> None:
+    def __init__(self, node: Node, stage: Stage, contract: Contract) -> None:
         self._node, self._stage = node, stage
         self._lock = threading.Lock()
         self._command: msg.ActionStep | None = None
@@ -54,7 +58,8 @@ class Robot:
         self._asked = 0
         self.latency_ms: list[float] = []
         self.steps = 0
-        contract = load_contract(ROBOT)
+        self.failure = ''  # why the node cannot serve
+        self.served_as: dict[str, Any] = {}  # mode and cameras, as the node says
         self._joint_names = list(contract.state.names)
         create = node.create_publisher
         self._cameras = [create(Image, camera.topic, 5) for camera in contract.cameras]
@@ -65,6 +70,8 @@ class Robot:
         listen = node.create_subscription
         listen(msg.ActionStep, f'{NODE}/action', self._on_action, qos.ACTION)
         listen(msg.ActionChunk, f'{NODE}/action_chunk', self._on_chunk, qos.CHUNK)
+        listen(msg.EngineStatus, f'{NODE}/status', self._on_status, qos.STATUS)
+        listen(String, f'{NODE}/contract', self._on_contract, qos.CONTRACT)
         for task in (*ASKED, 'refused'):
             listen(msg.LanguageToken, f'{NODE}/language/{task}', self._on_token, qos.TOKEN)
         self._announce()
@@ -132,6 +139,16 @@ class Robot:
         now_ns = self._node.get_clock().now().nanoseconds
         self.latency_ms.append((now_ns - stamp_ns(chunk.header)) / 1e6)
 
+    def _on_status(self, status: msg.EngineStatus) -> None:
+        self.failure = status.detail if status.state == 'failed' else ''
+
+    def _on_contract(self, effective: String) -> None:
+        told = json.loads(effective.data)
+        self.served_as = {
+            'mode': told['model']['effective']['mode'],
+            'cameras': [camera['slot'] for camera in told['robot']['cameras']],
+        }
+
     def _on_token(self, token: msg.LanguageToken) -> None:
         text = self._texts.pop(token.id, '') + token.text
         if not token.final:
@@ -168,39 +185,69 @@ def play(robot: Robot, stop: threading.Event, episodes: int) -> float:
 
 
 def summary(robot: Robot, stage: Stage, seconds: float) -> dict[str, Any]:
-    """The score of a run through the node."""
+    """The score of a run through the node. mode, cameras: as the node itself says."""
     answered = stage.answered
+    total = answered.right + answered.wrong
     scored = score(stage.runs)
-    for key in ('language_while_moving', 'language_while_moving_asked', 'actions_sha256'):
-        del scored[key]
+    of_the_policy = ('language_while_moving', 'actions_sha256')
     return {
-        **scored,
-        'episodes': len(stage.runs),
+        **{key: value for key, value in scored.items() if not key.startswith(of_the_policy)},
+        **robot.served_as,
         'seconds': round(seconds, 1),
         'action_stream_hz': round(robot.steps / seconds, 1),
         'camera_to_chunk_ms': percentiles(robot.latency_ms),
         'language': share(right for _, right in answered.by_kind),
+        'language_best': round(answered.best / total, 4) if total else 0.0,
         'language_by_kind': by_kind(answered.by_kind),
         'language_skipped': answered.skipped,
         'mistakes': answered.mistakes[:50],
     }
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run until the episodes are over or a signal comes."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until the episodes are over or a signal comes; returns the exit code."""
     parser = argparse.ArgumentParser(prog='oxygen_ros.tabletop.robot', description=__doc__)
     parser.add_argument('--episodes', type=int, default=0, help='0 for ever')
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--json', type=Path, help='where the score goes at the end')
+    parser.add_argument('--robot', default=ROBOT, help='contract: whose cameras are there')
     given = parser.parse_args(argv)
+    try:
+        contract = _own_contract(given.robot)
+        if given.json:
+            check_writable(given.json)
+    except OxygenError as error:
+        print(f'robot: {error}', file=sys.stderr)
+        return 2
+    return _run(given, contract)
+
+
+def _own_contract(path: str) -> Contract:
+    """A contract of this robot. Raises OxygenError for another's."""
+    contract = load_contract(path)
+    unknown = [slot for slot in contract.slots if slot not in CAMERAS]
+    if unknown or contract.state.names != JOINTS:
+        raise OxygenError(
+            f'--robot {path} is of another robot: this one has the cameras {", ".join(CAMERAS)} '
+            f'and the joints {", ".join(JOINTS)}'
+        )
+    return contract
+
+
+def _run(given: argparse.Namespace, contract: Contract) -> int:
     stop = process.stop_on_signals()
     process.init_rclpy([])
     node = rclpy.create_node('robot')
-    stage = Stage(given.seed)
-    robot = Robot(node, stage)
+    stage = Stage(given.seed, contract.slots)
+    robot = Robot(node, stage, contract)
     spinner = process.Spinner(node, threading.Event())
-    while not robot.served() and not stop.wait(POLL_S):
-        pass
+    while not (robot.served() or stop.wait(POLL_S)):
+        if given.episodes and robot.failure:  # without a number of them it may be set right yet
+            print(f'robot: the node cannot serve: {robot.failure}', file=sys.stderr)
+            spinner.close()
+            node.destroy_node()
+            rclpy.try_shutdown()
+            return 1
     seconds = play(robot, stop, given.episodes)
     if given.json and stage.runs:
         given.json.write_text(json.dumps(summary(robot, stage, seconds)), encoding='utf-8')
@@ -209,4 +256,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())

@@ -13,7 +13,7 @@ from oxygen_ros.tabletop.episode import Run
 
 
 def score(runs: Sequence[Run]) -> dict[str, Any]:
-    """What some episodes came to."""
+    """What some episodes came to. success: a push beyond its line; near: NEAR_LINE too early."""
     times = [run.reached_s for run in runs if run.reached_s is not None]
     at_seams, elsewhere = zip(*(_jolts_mm(run) for run in runs), strict=True)
     digest = hashlib.sha256()
@@ -21,12 +21,17 @@ def score(runs: Sequence[Run]) -> dict[str, Any]:
         digest.update(np.asarray(run.commands).tobytes())
     spoken = [spoken for run in runs for spoken in run.spoken]
     return {
+        'episodes': len(runs),
         'success': share(run.reached_s is not None for run in runs),
+        'success_near': share(run.near_s is not None for run in runs),
         'by_kind': by_kind((run.task.kind, run.reached_s is not None) for run in runs),
+        'by_kind_near': by_kind((run.task.kind, run.near_s is not None) for run in runs),
+        'not_reached': [n for n, run in enumerate(runs) if run.reached_s is None],
         'time_to_success_s': percentiles(times),
         'jolt_at_seams_mm': percentiles(np.concatenate(at_seams)),
         'jolt_elsewhere_mm': percentiles(np.concatenate(elsewhere)),
         'language_while_moving': share(s.right for s in spoken),
+        'language_while_moving_best': share(s.best for s in spoken),
         'language_while_moving_asked': len(spoken),
         'actions_sha256': digest.hexdigest(),
     }

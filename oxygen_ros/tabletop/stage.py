@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from oxygen_ros.tabletop import language
-from oxygen_ros.tabletop.episode import LIMIT_S, Goal, Run, episode_scene
+from oxygen_ros.tabletop.episode import LIMIT_S, Referee, Run, episode_scene
 from oxygen_ros.tabletop.language import Facts, Question
-from oxygen_ros.tabletop.render import render
+from oxygen_ros.tabletop.render import CAMERAS, render
 from oxygen_ros.tabletop.world import TICK_S
 
 SETTLE_S = 0.3  # from a new instruction until actions count
@@ -32,14 +32,16 @@ class Answered:
     wrong: int = 0
     skipped: int = 0
     by_kind: list[tuple[str, bool]] = field(default_factory=list)
+    best: int = 0  # of the right ones, those that need no margin
     mistakes: list[tuple[str, str, str]] = field(default_factory=list)
 
 
 class Stage:
-    """The world between two ticks. seed: of layouts and instructions."""
+    """The world between two ticks. seed: of layouts and instructions. cameras: that look."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, cameras: tuple[str, ...] = CAMERAS) -> None:
         self._seed = seed
+        self._cameras = cameras
         self._rng = np.random.default_rng([seed, 9])
         self.number = -1
         self.runs: list[Run] = []
@@ -52,10 +54,10 @@ class Stage:
         """The next episode."""
         self.number += 1
         self.scenes, self.task, _ = episode_scene(self._seed, self.number)
-        self._goal, self._tick = Goal(self.task), 0
+        self.run, self._tick = Run(self.task), 0
+        self._referee = Referee(self.run, round(SETTLE_S / TICK_S))
         self._frame: int | None = None  # whose chunk moves the arm
         self._end = round((LIMIT_S + SETTLE_S) / TICK_S)
-        self.run = Run(self.task)
 
     @property
     def settled(self) -> bool:
@@ -72,9 +74,7 @@ class Stage:
             self.scenes.step(command[None])
             if self.run.reached_s is None:
                 self._note(command, frame)
-        since = self._goal.reached(self.scenes, self._tick)
-        if since is not None and self.run.reached_s is None:
-            self.run.reached_s = max(since * TICK_S - SETTLE_S, 0.0)
+        if self.run.reached_s is None and self._referee.reached(self.scenes, self._tick):
             self._end = self._tick + round(REST_S / TICK_S)
         over = self._tick >= self._end
         if over:
@@ -93,7 +93,7 @@ class Stage:
         self._known[stamp_ns] = (self.number, known)
         if len(self._known) > _REMEMBERED:
             del self._known[next(iter(self._known))]
-        return render(self.scenes)[0]
+        return render(self.scenes, self._cameras)[0]
 
     def ask(self, request_id: str, task: str) -> str:
         """A question for one of the node's tasks: its prompt."""
@@ -113,6 +113,7 @@ class Stage:
         right = language.right(question, known, answer)
         self.answered.right += right
         self.answered.wrong += not right
+        self.answered.best += language.best(question, known, answer)
         self.answered.by_kind.append((question.kind, right))
         if not right:
             best = language.answers(question, known)[0]

@@ -25,6 +25,7 @@ from oxygen_ros.checkpoint import Pi05Info, inspect_checkpoint
 from oxygen_ros.models.pi05 import Pi05
 from oxygen_ros.models.pi05_sizes import Pi05Options
 from oxygen_ros.processing.pi05 import Pi05Processor
+from oxygen_ros.replay.files import make_folder
 from oxygen_ros.tabletop.batches import Batch, Batcher
 from oxygen_ros.tabletop.checkpoint import (
     architecture,
@@ -58,6 +59,17 @@ class Settings:
     workers: int = 2
     block: int = 512
     save_every_s: float = 180.0
+
+    def check(self) -> None:
+        """Refuse what cannot be trained with. Raises OxygenError."""
+        for name in ('steps', 'batch', 'draws', 'workers', 'block'):
+            if getattr(self, name) < 1:
+                raise OxygenError(f'--{name} is {getattr(self, name)}: must be at least 1')
+        if self.batch % self.workers or self.block % (self.batch // self.workers):
+            raise OxygenError(
+                f'--batch {self.batch} must be a multiple of --workers {self.workers}, and '
+                f"--block {self.block} of a worker's part of the batch"
+            )
 
 
 class Trainer:
@@ -157,26 +169,34 @@ class Trainer:
 
     def resume(self) -> None:
         """Go on from what save() wrote, if anything. Raises OxygenError if settings differ."""
-        file = self.folder / _STATE
-        if not file.exists():
+        state = _check_resumable(self.folder, self.settings)
+        if state is None:
             return
-        state = torch.load(file, weights_only=True)
-        own = dataclasses.asdict(self.settings)
-        differ = [
-            f'{key} was {value}, is {own[key]}'
-            for key, value in state['settings'].items()
-            if own[key] != value and key not in ('steps', 'save_every_s')
-        ]
-        if differ:
-            raise OxygenError(
-                f'{file} is of another training ({", ".join(differ)}): give the same settings '
-                'or another folder'
-            )
         self.training.load_state_dict(state['training'])
         self.optimizer.load_state_dict(state['optimizer'])
         for own_mean, mean in zip(self.mean, state['mean'], strict=True):
             own_mean.copy_(mean)
         self.step = state['step']
+
+
+def _check_resumable(folder: Path, settings: Settings) -> dict[str, Any] | None:
+    """What save() wrote there, if anything. Raises OxygenError if it is of other settings."""
+    file = folder / _STATE
+    if not file.exists():
+        return None
+    state: dict[str, Any] = torch.load(file, weights_only=True)
+    own = dataclasses.asdict(settings)
+    differ = [
+        f'{key} was {value}, is {own[key]}'
+        for key, value in state['settings'].items()
+        if own[key] != value and key not in ('steps', 'save_every_s')
+    ]
+    if differ:
+        raise OxygenError(
+            f'{file} is of another training ({", ".join(differ)}): give the same settings '
+            'or another folder'
+        )
+    return state
 
 
 def _groups(training: Training) -> list[dict[str, Any]]:
@@ -253,7 +273,7 @@ class _Log:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train from the command line; returns the exit status."""
+    """Train from the command line; returns 0, or 2 when something given cannot be used."""
     parser = argparse.ArgumentParser(prog='oxygen_ros.tabletop.train', description=__doc__)
     parser.add_argument('out', type=Path, help='checkpoint folder')
     for field in dataclasses.fields(Settings):
@@ -262,7 +282,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = vars(parser.parse_args(argv))
     folder = given.pop('out')
     settings = Settings(**given)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        make_folder(folder, 'OUT')
+        settings.check()
+        _check_resumable(folder, settings)
+    except OxygenError as error:
+        print(f'train: {error}', file=sys.stderr)
+        return 2
     (folder / 'workers').unlink(missing_ok=True)
     # Children are forked before any thread runs, and are named as this process is.
     children = []
@@ -274,9 +300,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         children.append(child)
     try:
         train(folder, settings)
-    except OxygenError as error:
-        print(f'train: {error}', file=sys.stderr)
-        return 1
     finally:
         for child in children:
             os.waitpid(child, 0)

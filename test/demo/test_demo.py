@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,8 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
+from oxygen_ros.demo.__main__ import unproven
 from oxygen_ros.demo.table import half_blocks
+from oxygen_ros.tabletop import SHIPPED
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = {
@@ -126,15 +130,69 @@ def test_an_ended_demo_leaves_no_process_behind(folder, number, status):
 def test_a_bad_duration_is_explained(folder, seconds):
     process = start(folder, seconds)
     output, _ = process.communicate(timeout=60)
-    assert process.returncode == 1
+    assert process.returncode == 2
     assert f"DEMO_SECONDS is '{seconds}': must be a number from 1 to 86400" in output
 
 
 def test_an_unknown_source_is_explained(folder):
     process = start(folder, '5', 'moon')
     output, _ = process.communicate(timeout=60)
-    assert process.returncode == 1
+    assert process.returncode == 2
     assert "DEMO_SOURCE is 'moon': must be one of world, bag" in output
+
+
+OTHER_MODEL = """
+import sys
+from pathlib import Path
+from oxygen_ros.demo import __main__ as demo, prepare
+prepare.SHIPPED = Path(sys.argv[1])
+sys.exit(demo.main())
+"""
+
+
+def test_a_model_that_carries_nothing_out_does_not_pass(folder, tmp_path):
+    """Chunks and true words come, the processes end well, and the arm only trembles."""
+    shutil.copytree(SHIPPED, tmp_path / 'trembling')
+    weights = tmp_path / 'trembling' / 'model.safetensors'
+    tensors = load_file(weights)
+    for name, tensor in tensors.items():
+        if 'action_out_proj' in name:
+            tensor.zero_()
+    save_file(tensors, weights)
+    done = subprocess.run(
+        [sys.executable, '-c', OTHER_MODEL, str(tmp_path / 'trembling')],
+        cwd=folder,
+        env={**os.environ, 'DEMO_SECONDS': '10.5', 'PYTHONPATH': str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 1, done.stdout
+    assert done.stderr.startswith('demo: no instruction was carried out in 1')
+    assert len(done.stderr.splitlines()) == 1
+    numbers = json.loads(done.stdout.strip().splitlines()[-1].removeprefix('DEMO '))
+    assert numbers['chunks'] > 0 < numbers['answers_right']
+
+
+@pytest.mark.parametrize(
+    ('seconds', 'successes', 'answers', 'right', 'problems'),
+    [
+        (15.0, 5, 60, 58, 0),
+        (15.0, 1, 60, 1, 0),
+        (15.0, 0, 60, 58, 1),
+        (15.0, 0, 60, 0, 2),
+        (10.0, 1, 0, 0, 1),
+        (3.0, 0, 4, 0, 0),
+        (3.0, 0, 5, 0, 1),
+        (1.0, 0, 0, 0, 0),
+    ],
+)
+def test_a_run_that_was_long_enough_must_have_shown_something(
+    seconds, successes, answers, right, problems
+):
+    summary = {'seconds': seconds, 'episodes': successes, 'successes': successes}
+    found = unproven({**summary, 'answers': answers, 'answers_right': right})
+    assert len(found) == problems
 
 
 def test_a_picture_becomes_half_blocks():

@@ -70,6 +70,7 @@ ORDER = {
     # The engine's phases, as the benchmarks record them.
     'replay.evaluate': 'replay policy bench.timeline ros.contract ros.parameters ros.preflight '
     'types tqdm',
+    'replay.made_by': 'checkpoint oxygen_ros tqdm',
     # Pages; imported where one is asked for.
     'replay.page': 'replay types jinja2',
     'replay.plots': 'replay ros.contract numpy matplotlib',
@@ -99,13 +100,13 @@ ORDER = {
     'tabletop.checkpoint': 'tabletop checkpoint.arch checkpoint.weights numpy torch safetensors',
     'tabletop.batches': 'tabletop processing.pi05 numpy torch',
     'tabletop.network': 'tabletop models.pi05 models.pi05_expert torch transformers',
-    'tabletop.train': 'tabletop checkpoint models.pi05 models.pi05_sizes processing.pi05 types '
-    'numpy torch tqdm',
+    'tabletop.train': 'tabletop checkpoint models.pi05 models.pi05_sizes processing.pi05 '
+    'replay.files types numpy torch tqdm',
     # The closed loop, without ROS and with it.
     'tabletop.loop': 'tabletop policy ros.contract ros.motion types numpy',
-    'tabletop.evaluate': 'tabletop policy types numpy tqdm',
-    'tabletop.robot': 'tabletop ros types numpy rclpy messages',
-    'tabletop.live': 'demo.prepare demo.processes types yaml',
+    'tabletop.evaluate': 'tabletop policy replay.files types numpy tqdm',
+    'tabletop.robot': 'tabletop replay.files ros types numpy rclpy messages',
+    'tabletop.live': 'tabletop demo.prepare demo.processes ros.contract types yaml',
     'tabletop': '',
     'bench': 'bench devices engine models checkpoint processing policy types numpy torch '
     'matplotlib tqdm',

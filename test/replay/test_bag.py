@@ -129,6 +129,54 @@ def test_what_is_whole_of_a_truncated_mcap_is_read_and_said(tmp_path, compress):
             assert [m.time_ns for m in bag.messages([TASK])] == [T0]
 
 
+@pytest.mark.parametrize('keep', [0.2, 0.6, 0.95])
+def test_what_is_whole_of_a_truncated_sqlite3_is_read_and_said(tmp_path, keep):
+    lines = session(frames=60)
+    path = write_bag(tmp_path / 'bag', lines, 'sqlite3')
+    topics = [STATE, TASK, BASE]
+    with Bag(path) as bag:
+        whole = [(m.topic, m.time_ns) for m in bag.messages(topics)]
+    file = path / 'bag.db3'
+    data = file.read_bytes()
+    file.write_bytes(data[: int(len(data) * keep)])
+    for given in (path, file):
+        with Bag(given) as bag:
+            assert 'What is whole of it was read' in bag.problem and bag.start_ns == T0
+            read = list(bag.messages(topics))
+        assert all(m.value is not None for m in read)
+        assert [(m.topic, m.time_ns) for m in read] == whole[: len(read)]
+        assert 0.7 * keep < len(read) / len(whole) < keep
+
+
+@pytest.mark.parametrize('keep', [0.0, 0.01])
+def test_a_sqlite3_of_which_nothing_is_whole(tmp_path, keep):
+    path = write_bag(tmp_path / 'bag', session(frames=60), 'sqlite3')
+    file = path / 'bag.db3'
+    file.write_bytes(file.read_bytes()[: int(file.stat().st_size * keep)])
+    assert 'truncated or damaged' in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ('storage', 'compress'),
+    [('mcap', ''), ('mcap', 'storage'), ('mcap', 'file'), ('mcap', 'message'), ('sqlite3', '')],
+)
+def test_record_times_that_go_back_are_found(tmp_path, storage, compress):
+    lines = [(STATE, at, joint_state(at)) for at in (0, 900, 100, 1000, 950)]
+    lines += [(TASK, at, string('x' * (1 << 20))) for at in (0, 10, 10)]  # a chunk each
+    with Bag(write_bag(tmp_path / 'bag', lines, storage, compress=compress)) as bag:
+        assert bag.steps_back() == {STATE: (2, 800_000_000)}
+    last = [(TASK, at, string('x' * (1 << 20))) for at in (0, 3000, 2000)]
+    with Bag(write_bag(tmp_path / 'other', last, storage, compress=compress)) as bag:
+        assert bag.steps_back() == {TASK: (1, 1_000_000_000)}
+
+
+def test_record_times_that_go_back_in_what_is_left_of_a_bag(tmp_path):
+    lines = [(STATE, at, joint_state(at)) for at in (0, 900, 100)]
+    path = write_bag(tmp_path / 'bag', lines)
+    with Bag(cut(path, 0.95)) as bag:
+        assert bag.problem and bag.steps_back() == {STATE: (1, 800_000_000)}
+
+
 @pytest.mark.parametrize(
     ('storage', 'compress'),
     [('mcap', 'storage'), ('mcap', 'message'), ('mcap', 'file'), ('sqlite3', 'message'),
@@ -156,7 +204,9 @@ def test_damaged_database(tmp_path):
     data = bytearray(file.read_bytes())
     data[len(data) // 4 : len(data) * 3 // 4] = b'\xff' * (len(data) // 2)
     file.write_bytes(data)
-    assert 'truncated or damaged' in refusal(path, read=True)
+    with Bag(path) as bag:
+        assert 'truncated or damaged' in bag.problem
+        assert 0.1 < bag.count / len(session(frames=30)) < 0.26
 
 
 def test_not_a_database(tmp_path):

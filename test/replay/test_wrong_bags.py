@@ -6,6 +6,7 @@ import pytest
 from bags import (
     BASE,
     STATE,
+    TASK,
     WRIST,
     compressed,
     damage,
@@ -99,6 +100,21 @@ def test_time_that_runs_backwards_is_named_and_ends_what_was_before(replay, tmp_
     assert len(seams) >= 4 and seams.count(None) == 2  # none across the jump
 
 
+@pytest.mark.parametrize('storage', ['mcap', 'sqlite3'])
+def test_record_times_that_run_backwards_are_named(replay, tmp_path, storage):
+    """Such as of a recorder whose clock was set back: messages come sorted, so it is not seen."""
+    lines = session(frames=3)
+    again = [(topic, at + 5, value) for topic, at, value in session(frames=3) if topic != TASK]
+    report = replay(write_bag(tmp_path / 'bag', [*lines, *again], storage))
+    rows = {row['topic']: row['record_went_back'] for row in report['inputs']}
+    assert rows[STATE] == rows[BASE] == rows[WRIST] == 1 and rows[TASK] == 0
+    note = next(note for note in report['notes'] if note.startswith(BASE))
+    assert 'record times go back 1 times, by up to 0.06 s' in note
+    assert sum('record times go back' in note for note in report['notes']) == 3
+    sound = replay(write_bag(tmp_path / 'sound', lines, storage))
+    assert not any('record times' in note for note in sound['notes'])
+
+
 @pytest.mark.parametrize('compress', ['storage', 'message', 'file'])
 def test_zstd_gives_the_same_report(replay, tmp_path, compress):
     reports = [
@@ -135,6 +151,18 @@ def test_damage_before_the_first_frame_leaves_nothing(tmp_path, capsys, checkpoi
     )
     assert code == 2 and 'damaged' in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_a_truncated_sqlite3_gives_a_partial_report(replay, tmp_path):
+    path = write_bag(tmp_path / 'bag', session(frames=30), 'sqlite3')
+    whole = replay(path)
+    file = path / 'bag.db3'
+    file.write_bytes(file.read_bytes()[: file.stat().st_size * 6 // 10])
+    report = replay(path, code=1)
+    assert not report['complete'] and 'What is whole of it was read' in report['problem']
+    count = report['totals']['chunks']
+    assert 10 < count < 20
+    assert report['frames'] == whole['frames'][:count]
 
 
 def test_a_truncated_mcap_gives_a_partial_report(replay, tmp_path):

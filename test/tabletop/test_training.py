@@ -131,3 +131,17 @@ def test_two_workers_train_one_model(tmp_path):
     chunk = Policy.from_checkpoint(tmp_path, cpu_threads=1).info
     assert chunk.horizon == HORIZON
     assert not (tmp_path / 'workers').exists()
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'words'),
+    [
+        (['/proc/x'], 'OUT /proc/x cannot be made'),
+        (['{folder}', '--workers', '0'], '--workers is 0: must be at least 1'),
+        (['{folder}', '--batch', '3'], '--batch 3 must be a multiple of --workers 2'),
+    ],
+)
+def test_a_training_that_cannot_be_is_refused(tmp_path, capsys, arguments, words):
+    assert main([text.format(folder=tmp_path) for text in arguments]) == 2
+    text = capsys.readouterr().err
+    assert words in text and len(text.splitlines()) == 1

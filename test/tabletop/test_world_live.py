@@ -1,14 +1,18 @@
 """The simulated robot's world while it is live: episodes, questions, and the real node."""
 
+import json
+
 import numpy as np
 import pytest
 
-from oxygen_ros.tabletop import SHIPPED, language
+from oxygen_ros.tabletop import SHIPPED, evaluate, language, robot
 from oxygen_ros.tabletop.episode import LIMIT_S
 from oxygen_ros.tabletop.expert import Expert
 from oxygen_ros.tabletop.live import evaluate_node
+from oxygen_ros.tabletop.render import CAMERAS
 from oxygen_ros.tabletop.stage import SETTLE_S, Stage
 from oxygen_ros.tabletop.world import TICK_S
+from oxygen_ros.types import OxygenError
 
 
 def play(stage, drive=True):
@@ -77,3 +81,32 @@ def test_the_arm_reaches_its_goals_through_the_real_node():
     assert scored['action_stream_hz'] > 0
     assert sum(kind['of'] for kind in scored['language_by_kind'].values()) > 0
     assert scored['camera_to_chunk_ms']['p50'] > 0
+    assert (scored['mode'], scored['cameras']) == ('continuous', list(CAMERAS))
+
+
+def test_a_camera_that_is_taken_away_and_the_mode_reach_the_node(tmp_path):
+    """The score says what the node says of itself."""
+    file = tmp_path / 'scores.json'
+    given = ['--episodes', '1', '--node', '--modes', 'isolated', '--json', str(file)]
+    assert evaluate.main([*given, '--without', 'right_wrist_0_rgb', 'base_0_rgb']) == 0
+    scores = json.loads(file.read_text())
+    assert scores['cameras'] == scores['node']['cameras'] == ['left_wrist_0_rgb']
+    assert scores['node']['mode'] == 'isolated' and list(scores['node']['modes']) == ['isolated']
+
+
+def test_a_node_that_fails_leaves_what_there_is(tmp_path):
+    scores = {}
+    with pytest.raises(
+        OxygenError, match='(?s)the run through the node failed.*the node cannot serve: .*none'
+    ):
+        evaluate_node(tmp_path / 'none', 1, 1, into=scores)
+    assert scores == {}
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'words'),
+    [(['--robot', 'demo'], 'is of another robot'), (['--json', '/proc/x/j'], 'does not exist')],
+)
+def test_a_robot_that_cannot_be_is_refused(capsys, arguments, words):
+    assert robot.main(arguments) == 2
+    assert words in capsys.readouterr().err
