@@ -1,8 +1,8 @@
 """The inference node: lifecycle, services, status, and a clean end.
 
 Threads: the executor's (callbacks), the emergency stop's (its own), the worker's (the policy), a
-second one of the worker where the model is not on a CPU (prepares the next frame during a step), the
-action stream's, and the main one, which only waits for SIGINT or SIGTERM.
+second one of the worker where the model is not on a CPU (prepares the next frame during a step),
+the action stream's, and the main one, which only waits for SIGINT or SIGTERM.
 """
 
 from __future__ import annotations
