@@ -26,7 +26,7 @@ class Reason(str, enum.Enum):
     LENGTH = 'length'  # max_tokens reached
     CANCELLED = 'cancelled'  # asked for by the caller
     EXPIRED = 'expired'  # its deadline passed
-    FAILED = 'failed'  # non-finite logits; text says what
+    FAILED = 'failed'  # non-finite logits, or the engine broke; text says what
     REFUSED = 'refused'  # never started; text says why and what to change
 
 

@@ -10,15 +10,21 @@ from __future__ import annotations
 import os
 import threading
 import time
+import traceback
+from collections import deque
 from collections.abc import Callable
 
 from oxygen_ros.ros.motion.mover import DueStep, Mover
 
 REALTIME_PRIORITY = 50
+LEAST_COUNTED = 10  # ticks by which the rate is judged: those of a second, but so many at least
 
 
 class ActionStream:
-    """Publishes what the mover says at a fixed rate until it is stopped."""
+    """Publishes what the mover says at a fixed rate until it is stopped.
+
+    failed(text) is told of a tick that raised; the next one comes as if nothing had been.
+    """
 
     def __init__(
         self,
@@ -27,36 +33,68 @@ class ActionStream:
         clock: Callable[[], int],
         publish: Callable[[DueStep], None],
         log: Callable[[str], None],
+        failed: Callable[[str], None],
     ) -> None:
         self.mover = mover
+        self._rate_hz = rate_hz
         self._period_s = 1.0 / rate_hz
         self._clock = clock
         self._publish = publish
         self._log = log
+        self._failed = failed
+        self._turn = threading.Lock()  # held from a tick's decision to its publication
+        self._judged = max(round(rate_hz), LEAST_COUNTED)
+        self._done_s: deque[float] = deque(maxlen=self._judged)
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name='oxygen_actions', daemon=True)
         self.missed_ticks = 0
 
     def start(self) -> None:
         """Begin to tick; nothing is published before the first valid chunk."""
+        self._done_s.extend([time.monotonic()] * self._judged)
         self._thread.start()
+
+    def problem(self) -> str:
+        """Why the robot is told too little, or ''."""
+        if not self._thread.is_alive():
+            return 'the action stream has ended: deactivate and activate to start it again'
+        rate_hz = self._judged / (time.monotonic() - self._done_s[0])
+        if rate_hz >= self._rate_hz / 2:
+            return ''
+        return f'the action stream makes {rate_hz:.1f} of {self._rate_hz:g} ticks per s'
+
+    def settle(self) -> None:
+        """Wait for a tick under way: what it decided before this call is published."""
+        with self._turn:
+            pass
 
     def stop(self) -> None:
         """End the thread, after the tick that is under way, and publish the last, safe step."""
         self._stopping = True
         if self._thread.is_alive():
             self._thread.join()
-        step = self.mover.last_step(self._clock())
+        self._guarded(lambda: self._send(self.mover.last_step(self._clock())))
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception:  # the robot must get its next step
+            self._failed(traceback.format_exc())
+
+    def _send(self, step: DueStep | None) -> None:
         if step is not None:
             self._publish(step)
 
+    def _tick(self) -> None:
+        with self._turn:
+            self._send(self.mover.tick(self._clock(), time.monotonic_ns()))
+        self._done_s.append(time.monotonic())
+
     def _run(self) -> None:
-        self._log(_be_punctual())
+        self._guarded(lambda: self._log(_be_punctual()))
         next_s = time.monotonic()
         while not self._stopping:
-            step = self.mover.tick(self._clock(), time.monotonic_ns())
-            if step is not None:
-                self._publish(step)
+            self._guarded(self._tick)
             next_s += self._period_s
             late_s = time.monotonic() - next_s
             if late_s >= 0:

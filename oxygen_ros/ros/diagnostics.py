@@ -115,6 +115,7 @@ class Report:
 
     robot, inputs and stream (the action stream's state) are empty while the node is not active.
     motion: numbers of the seams and limits, by the names in ~/status.
+    problems: what is wrong with the 'engine' and the 'action stream' themselves, by these names.
     images: 'used' in observations and 'held' for the next one; the others are in dropped.
     """
 
@@ -133,6 +134,7 @@ class Report:
     images: Mapping[str, int] = field(default_factory=dict)
     motion: Mapping[str, object] = field(default_factory=dict)
     words: WordWaits = field(default_factory=WordWaits)
+    problems: Mapping[str, str] = field(default_factory=dict)
 
 
 def status_msg(report: Report, rates: Rates) -> msg.EngineStatus:

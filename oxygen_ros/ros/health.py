@@ -81,7 +81,10 @@ class Health:
         level = {'streaming': OK, 'stopped': ERROR}.get(word, WARN)
         self._rise('missed_ticks', report.missed_ticks)
         if self._is_recent('missed_ticks'):
-            level, text = WARN, f'{text}; {report.missed_ticks} ticks missed so far'
+            level = max(level, WARN)
+            text = f'{text}; {report.missed_ticks} ticks missed so far'
+        if problem := report.problems.get('action stream'):
+            level, text = ERROR, f'{problem}; {text}'
         return 'action stream', level, text, values
 
     def _input(self, state: InputState) -> Entry:
@@ -141,6 +144,8 @@ def _engine(report: Report, status: msg.EngineStatus) -> Entry:
         level = WARN
     text = f'{report.state}: {report.detail}' if report.detail else report.state
     stats = report.stats
+    if 'engine' in report.problems:  # which the detail names
+        level = ERROR
     if stats.fallback:
         level, text = max(level, WARN), f'{text}; runs eagerly: {stats.fallback}'
     values: dict[str, object] = {

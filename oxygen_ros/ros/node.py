@@ -1,8 +1,8 @@
 """The inference node: lifecycle, services, status, and a clean end.
 
-Threads: the executor's (all callbacks), the worker's (the policy), a second one of the worker
-where the model is not on a CPU (prepares the next frame during a step), the action stream's, and
-the main one, which only waits for SIGINT or SIGTERM.
+Threads: the executor's (callbacks), the emergency stop's (its own), the worker's (the policy), a
+second one of the worker where the model is not on a CPU (prepares the next frame during a step),
+the action stream's, and the main one, which only waits for SIGINT or SIGTERM.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ STOP_TIMEOUT_S = 2.5  # a step that takes longer is left behind when the process
 LEAVE_WAIT_S = 0.08  # services are answered within 0.1 s
 LEAVING = 'the last step of the configuration before is still running, its memory is held'
 SWITCH_INTERVAL_S = 0.0005
+AT_REST_PERIOD_S = 0.05  # how often it is asked whether the stream of a broken engine has run out
 
 
 class OxygenNode(AnsweringNode):
@@ -69,12 +70,13 @@ class OxygenNode(AnsweringNode):
         self._status = self.create_publisher(msg.EngineStatus, '~/status', qos.STATUS)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', qos.DIAGNOSTICS)
         self.create_service(Trigger, '~/reset', self._on_reset)
-        self._emergency = EmergencyStop(self, self._on_emergency)
-        self._timer = self.create_timer(
-            number(self._values, 'status_period_s'),
-            self._report,
-            clock=Clock(clock_type=ClockType.STEADY_TIME),
-        )
+        self._report_now = self.create_guard_condition(self._report)
+        self.emergency = EmergencyStop(self, self._report_now.trigger)
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        period_s = number(self._values, 'status_period_s')
+        self._timer = self.create_timer(period_s, self._report, clock=steady)
+        self._rest = self.create_timer(AT_REST_PERIOD_S, self._on_rest, clock=steady)
+        self._rest.cancel()  # runs while a broken engine's stream runs out
 
     def start(self) -> None:
         """Configure now and activate when loaded, if autostart says so."""
@@ -91,9 +93,14 @@ class OxygenNode(AnsweringNode):
 
     def close(self) -> None:
         """Release everything before the process ends."""
-        session, self._session = self._session, None
+        session = self._take_session()
         if session:
             session.close(STOP_TIMEOUT_S)
+
+    def destroy_node(self) -> None:
+        """With the emergency stop's."""
+        self.emergency.node.destroy_node()
+        super().destroy_node()
 
     # Lifecycle. rclpy swallows exceptions in these callbacks, hence _attempt.
 
@@ -103,10 +110,11 @@ class OxygenNode(AnsweringNode):
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Serve, if the weights are loaded."""
-        return self._attempt('activate', self._need_session().activate)
+        return self._attempt('activate', self._activate)
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Stop to serve."""
+        self._activate_when_loaded = False
         return self._attempt('deactivate', self._need_session().deactivate)
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -151,12 +159,24 @@ class OxygenNode(AnsweringNode):
         self._values = parameters.check_all(parameters.given(self))
         self._set_status_period()
         self._session = Session(self, self._values, self._on_event)
-        if self._emergency.reason:
-            self._session.stop(self._emergency.reason)
+        self.emergency.attach(self._session)
         self._failure = ''
 
-    def _cleanup(self) -> None:
+    def _activate(self) -> None:
+        self._need_session().activate()
+        self._activate_when_loaded = False  # from here on it is others who decide that
+
+    def _take_session(self) -> Session | None:
+        """The session, which is no longer this node's."""
+        self._rest.cancel()
+        self.emergency.attach(None)
         session, self._session = self._session, None
+        return session
+
+    def _cleanup(self) -> None:
+        if not self._failure:  # by someone else's wish
+            self._activate_when_loaded = False
+        session = self._take_session()
         self._effective.show({})
         if session and not session.close(LEAVE_WAIT_S):
             self._leaving = session
@@ -190,12 +210,23 @@ class OxygenNode(AnsweringNode):
                     self.trigger_activate()
 
     def _on_failure(self, session: Session, text: str) -> None:
-        """Go back to unconfigured, so that the state says that nothing is served."""
+        """Go back to unconfigured, once the action stream has run out by contract."""
         self.get_logger().error(f'failed: {text}')
         self._failure = text
-        if session.active:
+        session.run_out()
+        self._report()
+        self._rest.reset()
+        self._on_rest()
+
+    def _on_rest(self) -> None:
+        session = self._session
+        if session and not session.at_rest:
+            return
+        self._rest.cancel()
+        if session and session.active:
             self.trigger_deactivate()
-        self.trigger_cleanup()
+        if session:
+            self.trigger_cleanup()
 
     # Parameters, services, status.
 
@@ -243,17 +274,9 @@ class OxygenNode(AnsweringNode):
         response.message = (
             'new episode' if response.success else 'not configured: nothing to reset'
         )
-        if refused := self._emergency.release():
-            response.message += f', still stopped: {refused}'
+        if stopped := self.emergency.reason:
+            response.message += f', still stopped {stopped}'
         return response
-
-    def _on_emergency(self, reason: str) -> None:
-        """The emergency stop began, or was lifted if there is no reason."""
-        if self._session and reason:
-            self._session.stop(reason)
-        elif self._session:
-            self._session.resume()
-        self._report()
 
     def _report(self) -> None:
         session = self._session
@@ -284,6 +307,7 @@ class OxygenNode(AnsweringNode):
             session.images() if session else {},
             session.motion if session else {},
             session.words if session else WordWaits(),
+            session.problems if session else {},
         )
         status = status_msg(report, session.rates if session else Rates())
         self._status.publish(status)
@@ -330,9 +354,10 @@ def main(args: list[str] | None = None) -> int:
     for warning in parameters.missed_files(arguments, node.get_fully_qualified_name()):
         node.get_logger().warning(warning)
     node.start()
-    spinner = process.Spinner(node, stop)
+    spinners = [process.Spinner(node, stop), process.Spinner(node.emergency.node, stop)]
     stop.wait()
-    spinner.close()
+    for spinner in spinners:
+        spinner.close()
     node.close()
     process.leave(node)
 

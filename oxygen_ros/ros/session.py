@@ -63,6 +63,7 @@ class Session:
             self._outputs,
             self._drops,
             self._now_ns,
+            lambda: self._worker.outdated,
         )
         self._worker = Worker(
             self._make_policy,
@@ -117,6 +118,17 @@ class Session:
         return self._control.state
 
     @property
+    def problems(self) -> dict[str, str]:
+        """What is wrong with the engine and the action stream themselves, by these names."""
+        found = {'engine': self._worker.watch.problem(), 'action stream': self._control.problem}
+        return {part: text for part, text in found.items() if text}
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing more comes of the chunks so far but repetitions of one step."""
+        return self._control.at_rest
+
+    @property
     def motion(self) -> dict[str, object]:
         """Numbers of seams and limits, for ~/status."""
         return self._control.numbers()
@@ -166,8 +178,12 @@ class Session:
     def reset(self) -> None:
         """New episode."""
         self._buffer.reset()
+        self._worker.reset()  # first, so that no chunk of before can come after the next line
         self._control.clear()
-        self._worker.reset()
+
+    def run_out(self) -> None:
+        """The engine is no more: take nothing in, and let the stream come to rest by itself."""
+        self._inputs.close_open()
 
     def stop(self, reason: str) -> None:
         """Emergency: no more actions until resume(), and all language is cancelled."""
@@ -202,23 +218,22 @@ class Session:
 
     def state(self) -> tuple[str, str]:
         """State and detail of ~/status."""
-        snapshot = self.snapshot
+        snapshot, control = self.snapshot, self._control
+        moves = [] if control.state in ('', 'streaming') else [control.state]
         if snapshot.state != 'ready':
-            return snapshot.state, snapshot.detail
+            return snapshot.state, '; '.join([*moves, snapshot.detail])
         if not self.active:
             return 'inactive', 'configured: activate to serve'
-        control = self._control
+        problems = [*self.problems.values(), *self._inputs.problems]
         if control.stopped:
-            return 'stopped', control.stopped
-        moves = [] if control.state == 'streaming' else [control.state]
-        now_ns, problems = self._now_ns(), self._inputs.problems
+            return 'stopped', '; '.join([control.stopped, *self.problems.values()])
+        now_ns = self._now_ns()
         if now_ns == 0:
             return 'waiting', 'use_sim_time is set, but there is nothing on /clock yet'
         if waiting := self._buffer.waiting_for(now_ns):
             return 'waiting', '; '.join([*problems, *waiting, *moves])
-        return 'serving', '; '.join(
-            [*problems, *([control.refused] if control.refused else moves)]
-        )
+        refused = [control.refused] if control.refused else []
+        return 'serving', '; '.join([*problems, *refused, *moves])
 
     def _on_clock_jump(self, jump: TimeJump) -> None:
         """The node's clock went back, or is another one now."""
@@ -227,8 +242,8 @@ class Session:
 
     def _forget_time(self, what: str) -> None:
         """Frames, chunks and language of another time end; said once a loop of a bag."""
-        self._control.clear()
         self._worker.reset()
+        self._control.halt()
         now_s = time.monotonic()
         if now_s - self._jumped_s > JUMP_SAID_S:
             _warn(self._node, f'{what}: frames, actions and words from before are dropped')

@@ -17,8 +17,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
+from oxygen_ros.ros.answers import Answers
 from oxygen_ros.ros.diagnostics import Spread
 from oxygen_ros.ros.inbox import Frame, Inbox
+from oxygen_ros.ros.step_watch import StepWatch
 from oxygen_ros.ros.word_waits import WordWaits
 from oxygen_ros.types import (
     ActionChunk,
@@ -29,6 +31,7 @@ from oxygen_ros.types import (
     Overlap,
     OxygenError,
     PolicyInfo,
+    Reason,
     TokenDelta,
 )
 
@@ -42,7 +45,7 @@ Command = Callable[['Policy'], object]
 
 
 class Listener(Protocol):
-    """Who is told, on the worker's thread; on_dropped also on others."""
+    """Who is told, on the worker's thread; on_dropped and on_token also on others."""
 
     def on_loaded(self, info: PolicyInfo) -> None:
         """The weights are loaded and warmed up."""
@@ -106,6 +109,8 @@ class Worker:
         self._before = (-1, 0.0)  # number of the frame the engine has, s the node took before it
         self.overhead_ms = Spread()  # what the node added around the engine, per answered frame
         self.words = WordWaits()
+        self.watch = StepWatch()
+        self._answers = Answers()
         self._stopping = False
         self._snapshot = Snapshot()
         self._thread = threading.Thread(target=self._run, name='oxygen_worker', daemon=True)
@@ -115,12 +120,16 @@ class Worker:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> bool:
-        """Ask the thread to end and wait for it; False if it is still inside a step."""
+        """Ask the thread to end and wait for it; False if it is still inside a step.
+
+        Requests that are open by then are told so here, on the caller's thread.
+        """
         with self._condition:
             self._stopping = True
             self._condition.notify()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
+        self._end_answers(Reason.CANCELLED, 'the node was cleaned up')
         return not self._thread.is_alive()
 
     @property
@@ -128,6 +137,12 @@ class Worker:
         """A consistent view, from any thread."""
         with self._condition:
             return self._snapshot
+
+    @property
+    def outdated(self) -> bool:
+        """Whether what is being handed out began before a reset."""
+        with self._condition:
+            return self._outdated
 
     def observe(self, observation: Observation, arrived_s: float | None = None) -> None:
         """Hand in a frame; one that still waits is replaced and counted.
@@ -140,8 +155,8 @@ class Worker:
             self._condition.notify()
 
     def submit(self, request: LanguageRequest) -> bool:
-        """Hand in a request for the next frame; False if the inbox is full."""
-        return self._command(lambda policy: policy.submit(request))
+        """Hand in a request for the next frame; False if the inbox is full or it has ended."""
+        return self._command(lambda policy: policy.submit(request), request)
 
     def cancel(self, request_id: str) -> bool:
         """End a request, or all for ''; False if the inbox is full."""
@@ -161,10 +176,13 @@ class Worker:
             self._idle_period_s, self._change = idle_period_s, change
             self._condition.notify()
 
-    def _command(self, command: Command) -> bool:
+    def _command(self, command: Command, request: LanguageRequest | None = None) -> bool:
         with self._condition:
-            if len(self._commands) >= self._max_commands:
+            ended = self._snapshot.state in ('failed', 'stopped')
+            if ended or len(self._commands) >= self._max_commands:
                 return False
+            if request is not None:
+                self._answers.asked(request)
             self._commands.append(command)
             self._condition.notify()
         return True
@@ -188,11 +206,17 @@ class Worker:
     def _fail(self, text: str) -> None:
         self._publish('failed', text)
         self._listener.on_failed(text)
+        self._end_answers(Reason.FAILED, f'the engine broke: {text.splitlines()[0]}')
+
+    def _end_answers(self, reason: Reason, text: str) -> None:
+        for delta in self._answers.end(reason, text):
+            self._listener.on_token(delta)
 
     def _serve(self, policy: Policy) -> None:
         answered = False  # the last step answered a frame
         words_s = time.monotonic()  # when the last step of words ended
         while self._wait_for_work(policy):
+            self.watch.begin()
             self.words.slept(policy.stats)
             with self._condition:
                 commands, self._commands = self._commands, deque()
@@ -216,6 +240,7 @@ class Worker:
             stats = policy.stats
             self.words.stepped(stats, answered)
             self._publish('ready', '', stats)
+            self.watch.end()
 
     def _wait_for_work(self, policy: Policy) -> bool:
         """Sleep until there is work; False to end. Grants budget when no frame comes."""
@@ -258,7 +283,7 @@ class Worker:
                 self.overhead_ms.add((before_s + time.monotonic() - self._free_s) * 1e3)
         elif isinstance(output, FrameDropped):
             self._listener.on_dropped('frame_failed', f'frame {output.frame}: {output.problem}')
-        else:
+        elif self._answers.said(output):
             self._listener.on_token(output)
 
     def _on_progress(self, fraction: float) -> None:

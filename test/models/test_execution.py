@@ -52,6 +52,35 @@ def test_nothing_is_compiled_once_a_policy_is_ready(compiled):
     assert compiled.stats.captures_after_ready == 0
 
 
+def functions_of(action):
+    """Functions of the engine, models and processing that an action calls, and its result."""
+    called = set()
+
+    def note(frame, event, argument):
+        parts = frame.f_code.co_filename.split('oxygen_ros/')
+        if event == 'call' and parts[-1].startswith(('engine/', 'models/', 'processing/')):
+            called.add(frame.f_code)
+
+    sys.setprofile(note)
+    try:
+        return action(), called
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize('way', ['eager', 'fused'])
+def test_c57_a_first_frame_does_nothing_for_the_first_time(way):
+    """What it would do for the first time would take longer."""
+    policy, warmed_up = functions_of(lambda: load(way))
+    about, inputs, _ = case('pi05_lerobot')
+    seen = observation(about, inputs, 'd')
+    _, first = functions_of(lambda: (policy.observe(seen), policy.step()))
+    new = {
+        code.co_qualname if hasattr(code, 'co_qualname') else code for code in first - warmed_up
+    }
+    assert len(first) > 20 and not new, new
+
+
 def test_fixed_shapes_are_all_captured_before_the_first_frame():
     policy = load('graphs')
     captured = len(policy.engine.runner.captures)

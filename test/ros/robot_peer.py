@@ -17,10 +17,11 @@ THIRD = '/cameras/third/image_raw'
 TRAJECTORY = '/arm/trajectory'
 
 
-def write_contract(folder, joints=None, **actions):
+def write_contract(folder, joints=None, timing=None, **actions):
     tree = yaml.safe_load(contract_path('demo').read_text())
     tree['cameras']['right_wrist_0_rgb'] = {'topic': THIRD}
     tree['actions'] |= actions
+    tree['timing'] |= timing or {}
     tree['joints'] = joints or {'gripper': {'max_velocity': 1000.0}}
     file = folder / 'robot.yaml'
     file.write_text(yaml.safe_dump(tree))

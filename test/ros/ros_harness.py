@@ -54,7 +54,7 @@ class NodeProcess:
     faults: what its chunks shall be like, see faulty_node.
     """
 
-    def __init__(self, folder, node_name='oxygen', faults=None, **parameters):
+    def __init__(self, folder, node_name='oxygen', faults=None, arguments=(), **parameters):
         self.log_path = folder / 'node.log'
         self.params = folder / 'params.yaml'
         # Threads that wait for each other on busy cores make a tiny model many times slower.
@@ -69,6 +69,7 @@ class NodeProcess:
             str(self.params),
             '-r',
             f'__node:={node_name}',
+            *arguments,
         ]
         with open(self.log_path, 'wb') as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)

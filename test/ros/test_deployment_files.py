@@ -23,14 +23,15 @@ def full_name(name):
     return name if name.startswith('/') else '/' + name.replace('~', 'oxygen', 1)
 
 
-def allowed(tag, right):
-    """Names to which the policy gives a right (publish, subscribe or reply)."""
-    profile = ElementTree.parse(CONFIG / 'sros2' / 'policy.xml').find('.//profile')
-    assert (profile.get('ns'), profile.get('node')) == ('/', 'oxygen')
+def allowed(node_name, tag, right):
+    """Names to which the policy gives a node a right (publish, subscribe or reply)."""
+    profiles = ElementTree.parse(CONFIG / 'sros2' / 'policy.xml').findall('.//profile')
+    (profile,) = [p for p in profiles if (p.get('ns'), p.get('node')) == ('/', node_name)]
     groups = [group for group in profile.findall(tag) if group.get(right) == 'ALLOW']
     return {full_name(entry.text) for group in groups for entry in group}
 
 
+@pytest.mark.parametrize('node_name', ['oxygen', 'oxygen_emergency'])
 @pytest.mark.parametrize(
     'tag, right, ask',
     [
@@ -39,11 +40,11 @@ def allowed(tag, right):
         ('services', 'reply', 'get_service_names_and_types_by_node'),
     ],
 )
-def test_the_policy_allows_what_the_node_has_and_no_more(node, peer, tag, right, ask):
-    wanted = allowed(tag, right) - NOT_OF_THE_NODE
+def test_the_policy_allows_what_the_nodes_have_and_no_more(node, peer, node_name, tag, right, ask):
+    wanted = allowed(node_name, tag, right) - NOT_OF_THE_NODE
 
     def found():
-        return {name for name, _ in getattr(peer.node, ask)('oxygen', '/')}
+        return {name for name, _ in getattr(peer.node, ask)(node_name, '/')}
 
     poll(
         lambda: found() - NOT_OF_THE_NODE | LATER_ROS == wanted | LATER_ROS,

@@ -212,15 +212,44 @@ def test_a_stop_is_the_next_tick_and_lasts_until_resume(how):
     before = robot.run(300)
     robot.mover.stop('by a test')
     step = robot.run(10)
-    robot.offer(ramp(robot.now, slope=5.0), robot.now)
+    assert robot.offer(ramp(robot.now, slope=5.0), robot.now) is None
     assert robot.mover.state == 'stopped: by a test'
     for stopped in (step, robot.run(200)):
         assert (stopped is None) == (how == 'silence')
         assert stopped is None or (stopped.hold and (stopped.values == before.values).all())
     robot.mover.resume()
+    again = robot.run(50)
+    assert again is None if how == 'silence' else (again.values == before.values).all()
     stamp = robot.now
     robot.offer(ramp(stamp), stamp, frame=3)
     assert (robot.run(10).chunk.frame, robot.steps[-1].index) == (3, 0)
+
+
+def test_a_stop_goes_on_to_hold_when_everything_is_forgotten():
+    robot = Robot()
+    robot.offer(ramp(START), START)
+    before = robot.run(300)
+    robot.mover.stop('by a test')
+    robot.mover.clear()
+    assert (robot.run(50).values == before.values).all()
+
+
+@pytest.mark.parametrize('how', ['hold', 'ramp', 'silence'])
+def test_when_the_plan_alone_is_dropped_the_last_step_is_held_by_contract(how):
+    robot = Robot(when_expired=how)
+    robot.offer(ramp(START), START)
+    before = robot.run(300)
+    assert (robot.mover.drop_plan() == before.values).all()
+    after = robot.run(50)
+    assert after is None if how == 'silence' else (after.values == before.values).all()
+
+
+def test_a_clock_that_goes_back_a_little_never_repeats_rows():
+    robot = Robot(valid_for_s=1.0)
+    robot.offer(ramp(START), START)
+    before = robot.run(300)
+    robot.now -= 150 * MS
+    assert (robot.run(100).values == before.values).all()
 
 
 def test_after_clear_nothing_is_published_until_the_next_chunk():

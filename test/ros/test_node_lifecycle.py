@@ -11,6 +11,7 @@ from rcl_interfaces.srv import GetParameters, ListParameters, SetParameters
 from rclpy.parameter import Parameter, parameter_value_to_python
 from ros_harness import NodeProcess, Peer, dropped, poll, stamp
 from std_msgs.msg import String
+from std_srvs.srv import Trigger
 
 from oxygen_ros.msg import LanguageToken
 from oxygen_ros.ros import qos
@@ -89,6 +90,40 @@ def test_the_node_can_be_configured_by_hand_again_and_again(start, client, tiny_
     assert 'Traceback' not in node.log
 
 
+def test_autostart_activates_once_and_not_again_after_others_took_over(
+    start, client, tiny_checkpoint
+):
+    node = start(checkpoint=str(tiny_checkpoint), robot='demo', autostart=True)
+    client.wait_for_state('waiting')
+    for label in ('deactivate', 'cleanup', 'configure'):
+        assert transition(client, label)
+    poll(lambda: node.log.count('loaded: ') == 2, 60, lambda: f'the load, {node.log}')
+    assert state(client) == State.PRIMARY_STATE_INACTIVE
+    assert node.log.count(': activate: done') == 1
+    assert node.stop() == 0, node.log
+
+
+def test_c20_only_resume_lifts_a_stop(start, client, tiny_checkpoint):
+    node = start(checkpoint=str(tiny_checkpoint), robot='demo')
+    client.wait_for_state('inactive')
+
+    def trigger(service):
+        return client.call(Trigger, f'{NAME}/{service}', Trigger.Request())
+
+    assert trigger('stop').success
+    reset = trigger('reset')
+    assert not reset.success and 'still stopped by ~/stop' in reset.message
+    assert transition(client, 'configure')
+    activate_when_loaded(client)
+    client.wait_for_state('stopped')
+    reset = trigger('reset')
+    assert reset.success and 'still stopped by ~/stop' in reset.message
+    client.wait_for_state('stopped')
+    assert trigger('resume').message == 'actions go on'
+    client.wait_for_state('waiting')
+    assert node.stop() == 0, node.log
+
+
 BAD = [
     ({'checkpoint': '/no/such/folder'}, '/no/such/folder'),
     ({'checkpoint': ''}, 'checkpoint is empty'),
@@ -153,6 +188,7 @@ def test_an_instruction_is_heard_from_latched_and_from_volatile_publishers(
     client.node.destroy_publisher(client.instruction)
     for label in ('deactivate', 'cleanup', 'configure'):
         assert transition(client, label)
+    activate_when_loaded(client)
     poll(lambda: 'instruction' in client.wait_for_state('waiting').detail, 60, lambda: 'none')
     volatile = client.node.create_publisher(String, 'instruction', 1)
 

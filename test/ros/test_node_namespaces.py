@@ -6,6 +6,7 @@ import sys
 import pytest
 import yaml
 from ros_harness import Peer, stamp
+from std_srvs.srv import Trigger
 
 from oxygen_ros import msg
 
@@ -73,5 +74,11 @@ def test_two_robots_of_one_file_do_not_hear_each_other(robots):
         log = robot.log.read_text()
         assert log.count('by_name.yaml has nothing for /robot') == 1
         assert 'activate: done' in log and 'Traceback' not in log
+    assert {(f'oxygen{part}', f'/robot{n}') for part in ('', '_emergency') for n in (1, 2)} <= set(
+        first.node.get_node_names_and_namespaces()
+    )
+    assert first.call(Trigger, 'oxygen/stop', Trigger.Request()).success
+    first.wait_for_state('stopped')
+    assert second.call(Trigger, 'oxygen/resume', Trigger.Request()).message == 'was not stopped'
     for peer in (first, second):
         assert {stamp(chunk.header.stamp) for chunk in peer.chunks()} <= set(peer.sent)

@@ -77,6 +77,14 @@ def test_c23_everything_follows_the_clock_back_from_100_s_to_10_s(sim):
     poll(lambda: len(peer.ends(asked)) == 4, 60, lambda: f'the end of the old ones, {node.log}')
     assert 'cancelled' in peer.ends(asked)
     poll(lambda: peer.status().header.stamp.sec < 100, 60, lambda: 'the jump')
+    last = [step for step in steps if stamp(step.header.stamp) >= 100 * SECOND][-1]
+
+    def held():
+        return [step for step in list(steps) if stamp(step.header.stamp) < 100 * SECOND]
+
+    poll(lambda: len(held()) > 20, 60, lambda: f'the last step held, {peer.status()}')
+    assert all(step.hold and step.values == last.values for step in held())
+    assert 'holding' in peer.status().detail
     for heard in (peer.chunks(), steps):
         heard.clear()
     peer.frames_until(lambda: len(peer.chunks()) > 3 and len(steps) > 10, what='the new time')

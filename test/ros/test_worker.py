@@ -1,12 +1,14 @@
 """The worker with the real policy, and with one that breaks."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
 from ros_harness import poll
 
 from oxygen_ros.policy import Policy
+from oxygen_ros.ros.answers import Answers
 from oxygen_ros.ros.worker import Worker
 from oxygen_ros.types import (
     ActionChunk,
@@ -15,6 +17,8 @@ from oxygen_ros.types import (
     Observation,
     Overlap,
     OxygenError,
+    Reason,
+    TokenDelta,
 )
 
 
@@ -180,21 +184,78 @@ def test_a_load_can_be_stopped_between_two_steps_of_its_progress(told):
 
 
 class Broken:
-    """A policy whose step raises what nobody expects."""
+    """A policy that raises what nobody expects."""
 
     info = stats = EngineStats()
     prepare = None
-    idle = False
+    idle = True
 
-    def step(self):
+    def submit(self, request):
         raise ZeroDivisionError('deep inside')
+
+    def grant(self):
+        pass
 
 
 @pytest.mark.parametrize('ahead', [False, True])
 def test_a_policy_that_breaks_ends_the_worker_with_its_traceback(told, ahead):
     worker = make_worker(lambda progress: Broken(), told, prepare_ahead=lambda info: ahead)
     worker.start()
+    for name in ('a', 'b'):
+        worker.submit(LanguageRequest(name, task='memory'))
     poll(lambda: told.failures, 30, lambda: 'the failure')
     assert 'ZeroDivisionError: deep inside' in told.failures[0]
     assert 'Traceback' in told.failures[0]
     assert worker.snapshot.state == 'failed' and worker.stop(30)
+    assert {(end.request_id, end.task, end.reason) for end in told.outputs} == {
+        ('a', 'memory', Reason.FAILED),
+        ('b', 'memory', Reason.FAILED),
+    }
+    assert all(end.final and 'deep inside' in end.text for end in told.outputs)
+    assert not worker.submit(LanguageRequest('c'))
+
+
+def test_what_is_handed_out_after_a_reset_is_outdated_until_the_next_step(worker, told):
+    told.go.clear()
+    worker.observe(observation(1))
+    poll(told.chunks, 30, lambda: 'a chunk')
+    assert not worker.outdated
+    worker.reset()
+    assert worker.outdated
+    told.go.set()
+    poll(lambda: not worker.outdated, 30, lambda: 'the next step')
+
+
+def test_a_worker_that_ends_lets_no_request_wait_for_its_last_word(tiny_checkpoint, told):
+    worker = make_worker(
+        lambda progress: Policy.from_checkpoint(tiny_checkpoint, cpu_threads=1), told
+    )
+    worker.start()
+    poll(lambda: told.infos or told.failures, 60, lambda: 'the load')
+    told.go.clear()
+    worker.observe(observation(1))
+    poll(told.chunks, 30, lambda: 'a chunk')
+    worker.submit(LanguageRequest('a'))
+    ending = threading.Thread(target=worker.stop, args=[30])
+    ending.start()
+    time.sleep(0.1)
+    told.go.set()
+    ending.join(30)
+    assert [(end.request_id, end.reason) for end in told.outputs[1:]] == [('a', Reason.CANCELLED)]
+
+
+def test_one_request_of_an_id_is_ended_though_another_was_refused():
+    answers = Answers()
+    answers.asked(LanguageRequest('a'))
+    answers.said(TokenDelta('a', 'conversation', 3, 0, 0, 17, 'x'))
+    answers.asked(LanguageRequest('a'))
+    answers.said(TokenDelta('a', 'conversation', -1, 0, 0, -1, '', True, Reason.REFUSED))
+    answers.said(TokenDelta('subtask/0', 'subtask', 3, 0, 1, 17, 'x'))
+    answers.said(TokenDelta('done', 'subtask', 3, 0, 0, -1, '', True, Reason.STOP))
+    ends = answers.end(Reason.FAILED, 'why')
+    assert [(end.request_id, end.frame, end.index) for end in ends] == [
+        ('a', 3, 1),
+        ('subtask/0', 3, 2),
+    ]
+    assert answers.end(Reason.FAILED, 'why') == []
+    assert not answers.said(TokenDelta('a', 'conversation', 3, 0, 1, 17, 'late'))

@@ -19,6 +19,7 @@ from oxygen_ros.ros.motion.plan import Plan, averaged, blended
 from oxygen_ros.types import ActionChunk
 
 MAX_AVERAGED = 16  # chunks that 'average' remembers
+JUMP_NS = 100_000_000  # a clock that goes back by more is at another time
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Mover:
         self.state = 'no actions yet'
 
     def offer(self, chunk: ActionChunk, now_ns: int) -> Plan | None:
-        """Join a chunk to the running one; the plan, or None if it has run out already.
+        """Join a chunk to the running one; the plan, or None if it has run out or it is stopped.
 
         Steps that were really published since the chunk's stamp are skipped, no others.
         """
@@ -78,6 +79,8 @@ class Mover:
         if now_ns >= expires_ns:
             return None
         with self._lock:
+            if self._stopped:
+                return None
             old = self._plan
             lead_ns = self._moved.since(stamp_ns, min(now_ns, old.ends_ns) if old else now_ns)
             new = Plan(
@@ -104,23 +107,36 @@ class Mover:
                 self._limiter.forget()
             return step
 
-    def stop(self, why: str) -> None:
-        """From the next tick on: the last step again, or silence; until resume()."""
+    def stop(self, why: str) -> np.ndarray | None:
+        """From the next tick on: the last step again, or silence; until resume().
+
+        This, drop_plan() and clear() return the last published step, [A], if there is one.
+        """
         with self._lock:
             self._stopped = why
             self._drop_plan()
+            return self._last_values()
 
     def resume(self) -> None:
         """Chunks count again."""
         with self._lock:
             self._stopped = ''
 
-    def clear(self) -> None:
-        """Forget everything: nothing is published until the next chunk."""
+    def drop_plan(self) -> np.ndarray | None:
+        """Forget what was to come: the last step again, or silence, until the next chunk."""
         with self._lock:
             self._drop_plan()
-            self._last = None
-            self._limiter.forget()
+            return self._last_values()
+
+    def clear(self) -> np.ndarray | None:
+        """Forget everything: nothing but a stop's hold is published until the next chunk."""
+        with self._lock:
+            self._drop_plan()
+            last = self._last_values()
+            if not self._stopped:  # a stop goes on to repeat it
+                self._last = None
+                self._limiter.forget()
+            return last
 
     def start_from(self, position: np.ndarray) -> None:
         """Where the robot is, [A], NaN where unknown; counts when no step was published yet."""
@@ -132,6 +148,11 @@ class Mover:
         """The safe command with which the stream ends, by contract; None for silence."""
         with self._lock:
             return self._halted(now_ns)
+
+    def last_values(self) -> np.ndarray | None:
+        """What the last tick published, [A]; None if that was nothing."""
+        with self._lock:
+            return self._last_values()
 
     def overlap(self, stamp_ns: int, now_ns: int) -> np.ndarray | None:
         """Rows [n, A], n <= H, of the running plan when those of a chunk from stamp_ns are due.
@@ -170,18 +191,17 @@ class Mover:
 
     def _note_seam(self, old: Plan | None, new: Plan, now_ns: int) -> None:
         """Between what the old plan would have given now and what the new one gives."""
-        if old is None and self._last is None:
-            return
         before = old.values(now_ns) if old is not None else self._last_values()
+        if before is None:
+            return
         jumps = np.abs(new.values(now_ns) - before)
         joint = int(jumps.argmax())
         self.seam = Seam(float(jumps[joint]), self._actions.names[joint])
         if self.seam.jump > self.seam_max.jump:
             self.seam_max = self.seam
 
-    def _last_values(self) -> np.ndarray:
-        assert self._last is not None
-        return self._last.values
+    def _last_values(self) -> np.ndarray | None:
+        return None if self._last is None else self._last.values
 
     def _drop_plan(self) -> None:
         self._plan, self._begin_lead_ns = None, None
@@ -208,7 +228,7 @@ class Mover:
 
     def _watch_clock(self, now_ns: int, steady_ns: int) -> bool:
         """Whether the node's clock stands still. One that went back a lot ends the plan."""
-        if now_ns < self._now_ns - self._valid_ns:
+        if now_ns < self._now_ns - min(self._valid_ns, JUMP_NS):
             self._drop_plan()
         if now_ns != self._now_ns or not self._advanced_ns:
             self._now_ns, self._advanced_ns = now_ns, steady_ns
