@@ -142,7 +142,7 @@ def _engine(report: Report, status: msg.EngineStatus) -> Entry:
     text = f'{report.state}: {report.detail}' if report.detail else report.state
     stats = report.stats
     if stats.fallback:
-        level, text = max(level, WARN), f'{text}; runs eagerly: {stats.fallback}'
+        level, text = max(level, WARN), f'{text}; runs as {stats.execution}: {stats.fallback}'
     values: dict[str, object] = {
         'state': report.state,
         'execution': stats.execution,
