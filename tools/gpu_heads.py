@@ -57,10 +57,8 @@ def check_way(
 
 def good(found: dict[str, Any], eager: dict[str, Any]) -> bool:
     """Whether one way is about as near to float32 as eager is."""
-    if 'errors' not in found or 'errors' not in eager:
-        return False
-    bounds = eager['errors']
-    return all(
+    bounds = eager.get('errors', {})
+    return bool(bounds) and all(
         error <= OTHERS_MOST * bounds[key] and bounds[key] <= EAGER_MOST
         for key, error in found['errors'].items()
     )
