@@ -29,7 +29,7 @@ part() {
 }
 
 part parity 36 "$python" tools/gpu_parity.py --device "$device" --seconds $((seconds * 34 / 100)) \
-  --json "$out/parity.json"
+  --json "$out/parity.json" ${PARITY:+--ways $PARITY}
 
 plots=()
 if "$python" -c 'import matplotlib' 2>/dev/null; then plots=(--plots "$out"); fi

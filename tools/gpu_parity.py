@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,13 +45,15 @@ def main() -> int:
     parser.add_argument('--device', default='cuda')
     parser.add_argument('--json', metavar='FILE')
     parser.add_argument('--seconds', type=float, default=600.0, help='for all of it')
+    parser.add_argument('--ways', nargs='+', choices=list(EXECUTIONS), default=list(EXECUTIONS))
     given = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.set_num_threads(1)  # of this process, which is forked
     found: dict[str, Any] = {'device': given.device}
     wrong = []
-    for name, result, held in check(given.device, time.monotonic() + given.seconds):
+    end_s = time.monotonic() + given.seconds
+    for name, result, held in check(given.device, given.ways, end_s):
         print(f'{name}: {"ok" if held else "FAILED"} {result}', flush=True)
         found[name] = result
         wrong += [] if held else [name]
@@ -77,14 +79,16 @@ def ran_as_asked(found: dict[str, Any]) -> bool:
     )
 
 
-def check(device: str, end_s: float) -> Iterator[tuple[str, dict[str, Any], bool]]:
+def check(
+    device: str, ways: Sequence[str], end_s: float
+) -> Iterator[tuple[str, dict[str, Any], bool]]:
     """Name, what was found and whether it holds, until a time on the monotonic clock.
 
     Per way on the four golden observations, then at real head sizes.
     """
     frames = observations()
     wanted = apart(partial(reference, frames), _share(end_s))
-    for way in EXECUTIONS:
+    for way in ways:
         found = apart(partial(check_way, device, way, frames, wanted), _share(end_s))
         yield way, found, good(found)
     values = gpu_heads.weights()
@@ -92,10 +96,10 @@ def check(device: str, end_s: float) -> Iterator[tuple[str, dict[str, Any], bool
     if 'error' in exact:
         yield 'heads_reference', exact, False
         return
-    eager: dict[str, Any] = {}
-    for way in EXECUTIONS:
+    eager = apart(partial(gpu_heads.check_way, device, 'eager', values, exact), _share(end_s))
+    yield 'heads_eager', eager, ran_as_asked(eager) and gpu_heads.good(eager, eager)
+    for way in [way for way in ways if way != 'eager']:
         found = apart(partial(gpu_heads.check_way, device, way, values, exact), _share(end_s))
-        eager = found if way == 'eager' else eager
         yield f'heads_{way}', found, ran_as_asked(found) and gpu_heads.good(found, eager)
 
 

@@ -26,7 +26,8 @@ class Filter:
     def __init__(self, finder):
         self.finder = finder
     def find_spec(self, name, path=None, target=None):
-        if path is None and name.partition('.')[0] not in allowed:
+        ours = name.partition('.')[0] in allowed or name.startswith('_sysconfigdata')
+        if path is None and not ours:
             return None
         return self.finder.find_spec(name, path, target)
     def __getattr__(self, name):
@@ -59,21 +60,22 @@ def check(out, **settings):
 
 
 def test_gpu_check_on_a_cpu(tmp_path):
-    ran = check(tmp_path)
+    """Without compiled_graphs, which a CPU compiles for minutes; test_execution.py has it."""
+    ways = [way for way in EXECUTIONS if way != 'compiled_graphs']
+    ran = check(tmp_path, PARITY=' '.join(ways), WAYS='graphs')
     assert ran.returncode == 0, ran.stdout + ran.stderr
     parity = json.loads((tmp_path / 'parity.json').read_text())
-    for way in EXECUTIONS:
+    for way in ways:
         assert parity[way]['ran_as'] == way
         assert parity[way]['golden_actions_max_abs'] < 1e-4
         assert parity[way]['modes_bit_equal'] and parity[way]['words_equal_alone']
         heads = parity[f'heads_{way}']
         assert heads['ran_as'] == way and set(heads['errors']) == {'hidden', 'actions', 'logits'}
         assert all(0 < error < 0.05 for error in heads['errors'].values()), heads
-    for way in ('graphs', 'compiled_graphs'):
-        paper = json.loads((tmp_path / f'paper_{way}.json').read_text())
-        assert paper['setting']['device'] == 'cpu' and paper['fallback'] == ''
-        assert paper['setting']['execution_used'] == way
-    assert ran.stdout.count('realised of the ideal') == 2
+    paper = json.loads((tmp_path / 'paper_graphs.json').read_text())
+    assert paper['setting']['device'] == 'cpu' and paper['fallback'] == ''
+    assert paper['setting']['execution_used'] == 'graphs'
+    assert 'realised of the ideal' in ran.stdout
     assert 'FAILED' not in ran.stdout.partition('== summary')[2]
 
 
