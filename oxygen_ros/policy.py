@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from oxygen_ros.checkpoint import inspect_checkpoint
 from oxygen_ros.devices import find_device
 from oxygen_ros.engine.budget import make_budget
 from oxygen_ros.engine.engine import Engine, FrameAnswer, Output, Token
-from oxygen_ros.engine.execution import EAGER, NAMES, Execution, choose, compilations
+from oxygen_ros.engine.execution import NAMES, Execution, choose, compilations, start
 from oxygen_ros.engine.request import Limits
 from oxygen_ros.models.base import VLAModel
 from oxygen_ros.models.guidance import Guide, overlap_mask
@@ -42,7 +42,6 @@ from oxygen_ros.types import (
 PolicyOutput = ActionChunk | FrameDropped | TokenDelta
 DTYPES = {'float32': torch.float32, 'bfloat16': torch.bfloat16}
 _NO_FRAME = -1
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,8 @@ class PolicyOptions:
     robot_tag: which robot's statistics to use, '' where the checkpoint has those of only one.
     max_prompt_tokens, max_new_tokens: longest request. max_kv_mb: KV pool, refused if it is more.
     execution: 'eager' is the reference; 'fused' has fewer kernels, 'compiled' compiles them,
-    'graphs' captures them in fixed shapes; 'auto' is 'graphs' on a GPU and 'fused' elsewhere.
+    'graphs' captures fused ones in fixed shapes, 'compiled_graphs' compiled ones; 'auto' is
+    'graphs' on a GPU and 'fused' elsewhere.
     cpu_threads: of torch, for the whole process; 0 leaves torch's own choice.
     tasks: language tasks with a prompt of their own, or that ask by themselves.
     """
@@ -144,7 +144,6 @@ class Policy:
         self.tasks = TaskSchedule(options.tasks)
         self._words: dict[str, Detokenizer] = {}
         self._truncated = 0
-        self._fallback = ''
         self._make_ready(family.model)
 
     @classmethod
@@ -400,19 +399,11 @@ class Policy:
 
     def _make_ready(self, model: VLAModel) -> None:
         """Engine and warm-up in the way that was asked for, or plainly if that fails."""
-        way = choose(self.options.execution, model.device)
-        try:
-            self._start(model, way)
-        except OxygenError:
-            raise
-        except Exception as error:  # whatever a compiler or a capture may raise
-            reason = str(error).strip().partition('\n')[0]
-            if way is EAGER:
-                raise OxygenError(f'the model failed in its first frame: {reason}') from error
-            _log.warning("execution '%s' failed, now 'eager': %s", way.name, reason)
-            self._start(model, EAGER)
-            self._fallback = f'{way.name} failed: {reason}'
-            self._note_execution(f'eager, because {self._fallback}')
+        asked = choose(self.options.execution, model.device)
+        _, way, self._fallback = start(partial(self._start, model), asked)
+        execution = f'{way.name}, because {self._fallback}' if self._fallback else way.name
+        effective = {**self.info.effective, 'execution': execution}
+        self.info = dataclasses.replace(self.info, effective=effective)
         self._compilations = compilations()
 
     def _start(self, model: VLAModel, way: Execution) -> None:
@@ -427,12 +418,11 @@ class Policy:
             self._clock,
             way,
         )
-        self._note_execution(way.name)
-        self._warm_up()
-
-    def _note_execution(self, text: str) -> None:
-        effective = {**self.info.effective, 'execution': text}
-        self.info = dataclasses.replace(self.info, effective=effective)
+        try:
+            self._warm_up()
+        except Exception:
+            del self.engine  # its KV pool must be gone when the next one's is made
+            raise
 
     def _warm_up(self) -> None:
         """Run a frame and an answer, so that the first real ones are not slower.
@@ -443,7 +433,7 @@ class Policy:
         tokens = min(3, self.options.max_new_tokens)
         requests = [LanguageRequest('warm-up', max_tokens=tokens)]
         every = len(self.info.cameras)
-        compiled = self.engine.execution.layers == 'compiled'
+        compiled = 'compiled' in self.engine.execution.layers
         for count in sorted({1, every} if compiled else {every}):
             images = {name: np.zeros((8, 8, 3), np.uint8) for name in self.info.cameras[:count]}
             for request in requests:

@@ -17,6 +17,7 @@ def main() -> int:
     """Print a line per bar; a missed one is told, and is no failure of the check."""
     found = json.loads(Path(sys.argv[1]).read_text(encoding='utf-8'))
     times, chip = found['phases_ms'], found['setting']['chip']
+    print(f'execution: {found["setting"]["execution_used"]} {found["fallback"]}'.rstrip())
     frame_bar, step_bar = next((bars for name, bars in BARS.items() if name in chip), (0.0, 0.0))
     frame, step = times['prefill'] + times['act'], times.get('decode_8')
     if frame_bar:

@@ -1,6 +1,6 @@
-"""Engine parity on a device: golden actions and words, in every mode and way to run a model.
+"""Engine parity on a device: golden actions and words in every mode and way to run a model.
 
-No ROS, no pytest.
+Then bfloat16 at real head sizes (gpu_heads.py). No ROS, no pytest.
 
     python tools/gpu_parity.py --device cuda --json parity.json
 
@@ -12,6 +12,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +25,13 @@ from safetensors.numpy import load_file
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+import gpu_heads  # noqa: E402
+from apart import apart  # noqa: E402
+
 from oxygen_ros.engine.execution import EXECUTIONS  # noqa: E402
 from oxygen_ros.engine.request import MODES  # noqa: E402
 from oxygen_ros.policy import Policy  # noqa: E402
-from oxygen_ros.types import LanguageRequest, Observation, OxygenError  # noqa: E402
+from oxygen_ros.types import LanguageRequest, Observation  # noqa: E402
 
 CASE = ROOT / 'test' / 'golden' / 'pi05_lerobot'
 SLOTS = ('base_0_rgb', 'left_wrist_0_rgb', 'right_wrist_0_rgb')
@@ -34,41 +40,77 @@ TOLERANCE = 1e-4  # float32 on a GPU sums in another order than the maker's CPU
 
 
 def main() -> int:
-    """Check everything and say what was found."""
+    """Check everything, each way in a process of its own, and say what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--device', default='cuda')
     parser.add_argument('--json', metavar='FILE')
+    parser.add_argument('--seconds', type=float, default=600.0, help='for all of it')
+    parser.add_argument('--ways', nargs='+', choices=list(EXECUTIONS), default=list(EXECUTIONS))
     given = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-    try:
-        found = {'device': given.device, **check(given.device)}
-    except OxygenError as error:
-        print(f'gpu_parity: {error}', file=sys.stderr)
-        return 2
-    for name, value in found.items():
-        print(f'{name}: {value}')
-    if given.json:
-        Path(given.json).write_text(json.dumps(found, indent=2) + '\n', encoding='utf-8')
-    wrong = [way for way in EXECUTIONS if not good(found[way])]
+    torch.set_num_threads(1)  # of this process, which is forked
+    found: dict[str, Any] = {'device': given.device}
+    wrong = []
+    end_s = time.monotonic() + given.seconds
+    for name, result, held in check(given.device, given.ways, end_s):
+        print(f'{name}: {"ok" if held else "FAILED"} {result}', flush=True)
+        found[name] = result
+        wrong += [] if held else [name]
+        if given.json:
+            Path(given.json).write_text(json.dumps(found, indent=2) + '\n', encoding='utf-8')
     print('parity: ' + (f'FAILED for {", ".join(wrong)}' if wrong else 'ok'))
     return 1 if wrong else 0
 
 
 def good(found: dict[str, Any]) -> bool:
-    """Whether one way holds. 'compiled' may fall back where there is no compiler, and says so."""
-    if found['ran_as'] != found['asked'] and found['asked'] != 'compiled':
+    """Whether one way holds on the golden observations."""
+    if not ran_as_asked(found):
         return False
     flags = ('modes_bit_equal', 'words_equal_to_cpu', 'words_equal_alone')
     held = all(found[flag] for flag in flags) and found['captures_after_ready'] == 0
     return held and found['golden_actions_max_abs'] <= TOLERANCE
 
 
-def check(device: str) -> dict[str, dict[str, Any]]:
-    """Way to run -> its differences on the four golden observations."""
+def ran_as_asked(found: dict[str, Any]) -> bool:
+    """Whether one way ran; what is compiled may fall back where no compiler is, and says so."""
+    return 'error' not in found and (
+        found['ran_as'] == found['asked'] or 'compiled' in found['asked']
+    )
+
+
+def check(
+    device: str, ways: Sequence[str], end_s: float
+) -> Iterator[tuple[str, dict[str, Any], bool]]:
+    """Name, what was found and whether it holds, until a time on the monotonic clock.
+
+    Per way on the four golden observations, then at real head sizes.
+    """
     frames = observations()
-    wanted = words(load('cpu', 'continuous', 'eager'), frames)
-    return {way: check_way(device, way, frames, wanted) for way in EXECUTIONS}
+    wanted = apart(partial(reference, frames), _share(end_s))
+    for way in ways:
+        found = apart(partial(check_way, device, way, frames, wanted), _share(end_s))
+        yield way, found, good(found)
+    values = gpu_heads.weights()
+    exact = apart(partial(gpu_heads.reference, device, values), _share(end_s))
+    if 'error' in exact:
+        yield 'heads_reference', exact, False
+        return
+    eager = apart(partial(gpu_heads.check_way, device, 'eager', values, exact), _share(end_s))
+    yield 'heads_eager', eager, ran_as_asked(eager) and gpu_heads.good(eager, eager)
+    for way in [way for way in ways if way != 'eager']:
+        found = apart(partial(gpu_heads.check_way, device, way, values, exact), _share(end_s))
+        yield f'heads_{way}', found, ran_as_asked(found) and gpu_heads.good(found, eager)
+
+
+def _share(end_s: float) -> float:
+    """Seconds for the next one: one that hangs leaves time for others."""
+    return max(end_s - time.monotonic(), 0.0) / 2
+
+
+def reference(frames: list[Frame]) -> list[list[int]]:
+    """Words that the CPU gives, eagerly."""
+    return words(load('cpu', 'continuous', 'eager'), frames)
 
 
 def check_way(
@@ -86,6 +128,7 @@ def check_way(
     return {
         'asked': way,
         'ran_as': stats.execution,
+        'fallback': stats.fallback,
         'golden_actions_max_abs': worst,
         'modes_bit_equal': bool(equal),
         'words_equal_to_cpu': together == wanted_words,

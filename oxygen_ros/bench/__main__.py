@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from oxygen_ros.bench.bars import bars
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(plan: Plan, model: Any) -> None:
     result: dict[str, Any] = {'setting': describe(plan.closed)}
     try:
-        _measure(result, model, plan)
+        plan = _measure(result, model, plan)
     except BaseException as error:
         result['stopped'] = f'{type(error).__name__}: {error}'
         print('bench: stopped; what was measured until then is kept', file=sys.stderr)
@@ -50,15 +51,19 @@ def _run(plan: Plan, model: Any) -> None:
     _draw(result, model, plan)
 
 
-def _measure(result: dict[str, Any], model: Any, plan: Plan) -> None:
+def _measure(result: dict[str, Any], model: Any, plan: Plan) -> Plan:
+    """Fill in the result -> the plan in the execution that ran, if another was asked for."""
     if plan.preset == 'growth':
         run_growth(result, model, plan.setting, plan.rounds)
-        return
+        return plan
     run_modes(result, model, plan.closed, plan.modes, plan.rounds, plan.frames)
+    used = result['setting']['execution_used']
+    plan = replace(plan, setting=replace(plan.setting, execution=used))
     if plan.preset == 'sweep':
         run_sweep(result, model, plan.setting, plan.grid, plan.modes, plan.frames)
     if plan.preset == 'arrivals':
         run_arrivals(result, model, plan.setting, plan.frame_hz, plan.request_hz, plan.seconds)
+    return plan
 
 
 def _print(result: dict[str, Any], plan: Plan) -> None:

@@ -108,6 +108,7 @@ class Phases:
         noise = torch.randn(setting.horizon, model.spec.action_dim)
         self._frame = FrameState(0, 0, make_inputs(model, setting, 0), noise)
         self.times: dict[str, list[float]] = {}
+        self.rows = rows
         self._steps = {count: self._plan(count) for count in rows}
 
     def _plan(self, count: int) -> Decode:

@@ -107,7 +107,8 @@ def print_growth(result: dict[str, Any]) -> None:
 
 def _print_setting(result: dict[str, Any]) -> None:
     print('setting: ' + ', '.join(f'{key} {value}' for key, value in result['setting'].items()))
-    print(f'execution that ran: {result["setting"]["execution_used"]}')
+    because = f' because {result["fallback"]}' if result.get('fallback') else ''
+    print(f'execution that ran: {result["setting"]["execution_used"]}{because}')
 
 
 _HEAD = ('mode', 'frame ms', 'frames/s', 'actions/s', 'tok/s', 'ttft', 'chunk p50/p99 of n')

@@ -20,7 +20,7 @@ from oxygen_ros.bench.report import decode_rates, mode_numbers, phase_medians
 from oxygen_ros.bench.roofline import chip_of, roofline_ms
 from oxygen_ros.bench.setting import Setting, build_engine
 from oxygen_ros.bench.timeline import Timeline
-from oxygen_ros.engine.execution import choose, compilations
+from oxygen_ros.engine.execution import choose, compilations, start
 from oxygen_ros.models.pi05 import Pi05
 from oxygen_ros.policy import DTYPES
 
@@ -43,14 +43,11 @@ def run_modes(
     frames: int,
 ) -> None:
     """Alternate the modes `rounds` times, `frames` frames each; warm-up apart."""
-    sessions = {mode: Session(model, setting, mode) for mode in modes}
-    engine = build_engine(model, setting, 'continuous', 'unlimited')
-    result['setting']['execution_used'] = engine.execution.name
-    rows = {1, setting.rows, min(8, engine.pool.rows)}
-    phases = Phases(engine, model, setting, sorted(rows))
-    for session in tqdm(sessions.values(), 'warm-up', disable=None):
-        session.warm_up()
-    phases.warm_up()
+    (sessions, phases), way, result['fallback'] = start(
+        lambda way: _warmed_up(model, replace(setting, execution=way.name), modes),
+        choose(setting.execution, model.device),
+    )
+    result['setting']['execution_used'] = way.name
     compiled = compilations()
     samples = {mode: Samples() for mode in modes}
     for _ in tqdm(range(rounds), 'rounds', disable=None):
@@ -62,7 +59,19 @@ def run_modes(
     chip = chip_of(result['setting']['chip'])
     if chip is not None and setting.family == 'pi05':
         item = DTYPES[setting.dtype].itemsize
-        result['roofline_ms'] = roofline_ms(chip, model.arch, setting, item, sorted(rows))
+        result['roofline_ms'] = roofline_ms(chip, model.arch, setting, item, phases.rows)
+
+
+def _warmed_up(
+    model: Pi05, setting: Setting, modes: Sequence[str]
+) -> tuple[dict[str, Session], Phases]:
+    sessions = {mode: Session(model, setting, mode) for mode in modes}
+    engine = build_engine(model, setting, 'continuous', 'unlimited')
+    phases = Phases(engine, model, setting, sorted({1, setting.rows, min(8, engine.pool.rows)}))
+    for session in tqdm(sessions.values(), 'warm-up', disable=None):
+        session.warm_up()
+    phases.warm_up()
+    return sessions, phases
 
 
 def _numbers(

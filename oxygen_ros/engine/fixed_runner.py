@@ -6,7 +6,7 @@ captured afterwards, whatever the prompts do. The plain runner stays the referen
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 import torch
 
@@ -34,14 +34,24 @@ class FixedRunner(Runner):
         if isinstance(self.model, FixedShapes):
             length = scalar + 1
             for inputs in self.model.fixed_shapes():
-                self.captures.add(_key(inputs), self._prefill_fixed, (*inputs, length, scalar))
+                blank = (*inputs, length, scalar)
+                self.captures.add(
+                    _key(inputs), self._prefill_fixed, blank, _other(blank), self._written()
+                )
             spec = self.model.spec
-            noise = torch.zeros(spec.horizon, spec.action_dim)
-            self.captures.add('act', self._act_fixed, (noise, length, scalar))
+            noise = (torch.zeros(spec.horizon, spec.action_dim), length, scalar)
+            self.captures.add('act', self._act_fixed, noise, _other(noise))
         for width in self._widths:
             words = torch.zeros(3, width, 1, dtype=torch.int64)
+            other = (torch.ones_like(words),)
             words[0] = self.pool.capacity  # scratch
-            self.captures.add(('decode', width), self._decode_fixed, (words,))
+            self.captures.add(
+                ('decode', width), self._decode_fixed, (words,), other, self._written()
+            )
+
+    def _written(self) -> Tensors:
+        """Of what a forward leaves in the pool, what everything before it has gone into."""
+        return self.pool.keys[-1], self.pool.values[-1]
 
     def prefill(self, frame: FrameState, row: int) -> Prefilled:
         """See Runner; padding is computed, and hidden from everything after it."""
@@ -64,15 +74,15 @@ class FixedRunner(Runner):
         (actions,) = self.captures.run('act', (frame.noise, *places))
         return actions
 
-    def _logits(
+    def logits(
         self, rows: list[int], inputs: torch.Tensor, length: int
-    ) -> tuple[torch.Tensor, Best]:
+    ) -> tuple[torch.Tensor, Best, Sequence[int]]:
+        """See Runner; the logits of all rows stay where the capture put them."""
         width = next(width for width in self._widths if width >= inputs.shape[1])
         idle = torch.zeros(3, width - inputs.shape[1], 1, dtype=torch.int64)
         idle[0] = self.pool.capacity
         logits, *best = self.captures.run(('decode', width), (torch.cat([inputs, idle], dim=1),))
-        largest, greedy = (each[rows] for each in best)
-        return logits[rows], (largest, greedy)
+        return logits, (best[0], best[1]), rows
 
     # -- the functions that are captured
 
@@ -99,6 +109,16 @@ class FixedRunner(Runner):
 def _key(inputs: FixedInputs) -> Hashable:
     """Of a prefix: the shapes of its inputs."""
     return 'prefill', *(tuple(tensor.shape) for tensor in inputs)
+
+
+def _other(inputs: Tensors) -> Tensors:
+    """Valid inputs that differ from blank ones: the next row, length and word, other numbers."""
+    return tuple(
+        torch.linspace(-1.0, 1.0, tensor.numel()).view_as(tensor)
+        if tensor.is_floating_point()
+        else tensor + 1
+        for tensor in inputs
+    )
 
 
 def _widths(rows: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -51,7 +52,7 @@ class Runner:
         if request.prompt_tokens:
             hidden = self._extend_one(plan.row, prefilled, request.prompt_tokens)
         logits = self.model.logits(hidden)
-        (token,) = self.sampler.sample(logits, logits.max(dim=-1), [request.request])
+        (token,) = self.sampler.sample(logits, logits.max(dim=-1), [0], [request.request])
         return Admitted(prefilled.length, prefilled.position_offset, token)
 
     @torch.no_grad()
@@ -66,8 +67,8 @@ class Runner:
             slots[row], offsets[row] = request.length, request.position_offset
             words[row] = request.tokens[-1]
         inputs = torch.tensor([slots, offsets, words])[..., None]
-        logits, best = self._logits(rows, inputs, length)
-        return self.sampler.sample(logits, best, [request.request for request in requests])
+        logits, best, places = self.logits(rows, inputs, length)
+        return self.sampler.sample(logits, best, places, [state.request for state in requests])
 
     def prefill(self, frame: FrameState, row: int) -> Prefilled:
         """Compute a frame's prefix into a row; without gradients."""
@@ -81,10 +82,10 @@ class Runner:
         window = self.pool.window(row, prefilled.length, self.model.spec.suffix_slots)
         return self.model.act(prefilled, window, frame.noise, self.denoise_steps, frame.guide)
 
-    def _logits(
+    def logits(
         self, rows: list[int], inputs: torch.Tensor, length: int
-    ) -> tuple[torch.Tensor, Best]:
-        """One step over rows 0 .. width -> logits [B, V] of `rows`, and the best of each.
+    ) -> tuple[torch.Tensor, Best, Sequence[int]]:
+        """One step over rows 0 .. width -> logits, the best of each, and where `rows` are in them.
 
         inputs: slots, position offsets and words, int64 [3, width, 1] on the CPU. length: slots
         that the longest of the rows has with its new word.
@@ -94,7 +95,7 @@ class Runner:
         mask = causal_mask(slots, length)
         hidden = self.model.extend(words, slots + offsets, mask, window)
         logits = self.model.logits(hidden[rows, -1])
-        return logits, logits.max(dim=-1)
+        return logits, logits.max(dim=-1), range(len(rows))
 
     def _extend_one(self, row: int, prefilled: Prefilled, tokens: list[int]) -> torch.Tensor:
         """Prompt words behind one row's prefix -> hidden [1, W] of the last of them."""

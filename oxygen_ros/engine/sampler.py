@@ -19,20 +19,26 @@ class Sampler:
         self._generators: dict[str, torch.Generator] = {}
 
     def sample(
-        self, logits: torch.Tensor, best: Best, requests: Sequence[LanguageRequest]
+        self,
+        logits: torch.Tensor,
+        best: Best,
+        rows: Sequence[int],
+        requests: Sequence[LanguageRequest],
     ) -> list[int | None]:
-        """Logits [B, V] of B requests, best: their maxima -> the next tokens.
+        """Logits [B, V], best: their maxima, rows: which of them -> next tokens of the requests.
 
         None where a row is not finite: a NaN anywhere in it is its maximum.
         """
-        # In float64 both fit into one transfer; ids are exact.
+        # In float64 both fit into one transfer; ids are exact. Logits stay where they are.
         largest, greedy = torch.stack([value.double() for value in best]).tolist()
-        tokens: list[int | None] = [int(token) for token in greedy]
-        for index, request in enumerate(requests):
-            if not math.isfinite(largest[index]):
-                tokens[index] = None
+        tokens: list[int | None] = []
+        for row, request in zip(rows, requests, strict=True):
+            if not math.isfinite(largest[row]):
+                tokens.append(None)
             elif request.temperature > 0.0:
-                tokens[index] = self._draw(logits[index], request)
+                tokens.append(self._draw(logits[row], request))
+            else:
+                tokens.append(int(greedy[row]))
         return tokens
 
     def forget(self, request_id: str) -> None:

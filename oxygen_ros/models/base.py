@@ -107,7 +107,10 @@ class FastLayers(Protocol):
     """A family whose layers can be run in other ways that give the same numbers up to rounding."""
 
     def use_layers(self, kind: str) -> None:
-        """'plain' is the reference, 'fused' has fewer kernels, 'compiled' compiles these."""
+        """'plain' is the reference, 'fused' has fewer kernels, 'compiled' compiles the prefix's.
+
+        'all_compiled' compiles those of the action loop and of decode steps as well.
+        """
         ...
 
 

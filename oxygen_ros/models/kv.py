@@ -174,8 +174,8 @@ def pool_attention(
 ) -> tuple[torch.Tensor, None]:
     """Grouped-query attention without expanding keys: query heads of a group become more queries.
 
-    query [B, heads, n, D], key and value [B, KV heads, length, D], mask bool [B, 1, n or 1,
-    length] or None for all -> [B, n, heads, D].
+    query [B, heads, n, D], key and value [B, KV heads, length, D], mask [B, 1, n or 1, length],
+    bool or as bias_of() makes it, or None for all -> [B, n, heads, D].
     """
     rows, heads, tokens, width = query.shape
     groups = heads // key.shape[1]
@@ -186,6 +186,16 @@ def pool_attention(
         query, key, value, attn_mask=attention_mask, scale=scaling
     )
     return output.view(rows, heads, tokens, width).transpose(1, 2), None
+
+
+def bias_of(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | None:
+    """What attention makes of a bool mask in every call, made once: 0 or -inf, as the query is."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    slots = mask.shape[-1]
+    aligned = -(-slots // 8) * 8  # or a GPU's kernel pads it in every call
+    bias = query.new_full((*mask.shape[:-1], aligned), -torch.inf)[..., :slots]
+    return bias.masked_fill_(mask, 0.0)
 
 
 AttentionInterface.register(ATTENTION, pool_attention)

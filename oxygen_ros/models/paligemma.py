@@ -98,12 +98,12 @@ class PaliGemma(nn.Module):
         return self.lm_head.weight is self.lm.embed_tokens.weight
 
     def use_layers(self, kind: str) -> None:
-        """Run 'plain', 'fused' or 'compiled' layers from now on; weights stay what they are."""
+        """Run layers of a kind, see FastLayers, from now on; weights stay what they are."""
         if kind not in self._kinds:
             if 'fused' not in self._kinds:
                 self._kinds['fused'] = FusedLayers(self.vision, self.lm, self.expert)
-            if kind == 'compiled':
-                self._kinds[kind] = self._kinds['fused'].compiled()
+            if kind != 'fused':
+                self._kinds[kind] = self._kinds['fused'].compiled(kind == 'all_compiled')
         self._layers = self._kinds[kind]
 
     # -- prefix

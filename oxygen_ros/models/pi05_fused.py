@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.functional import gelu, layer_norm, linear, scaled_dot_product_attention
 from transformers.models.gemma.modeling_gemma import apply_rotary_pos_emb
 
-from oxygen_ros.models.kv import PoolCache, pool_attention
+from oxygen_ros.models.kv import PoolCache, bias_of, pool_attention
 from oxygen_ros.models.pi05_expert import Modulation
 from oxygen_ros.models.pi05_layers import Mask, Rope, rows_of
 
@@ -57,14 +57,18 @@ class FusedLayers:
         self._lm_norms = [_fixed_norms(layer) for layer in lm.layers]
         self._expert = [_Block(layer) for layer in expert.layers]
 
-    def compiled(self) -> FusedLayers:
-        """The same layers with the prefix compiled; a few tokens would gain nothing.
+    def compiled(self, everything: bool) -> FusedLayers:
+        """The same layers with the prefix compiled, or everything.
 
+        On a CPU a few tokens gain nothing by it; on a GPU each small kernel less counts.
         The first forward takes a while, and raises what torch.compile raises.
         """
         other, kernels = copy.copy(self), _Kernels.compiled()
         other._blocks = [block.with_kernels(kernels) for block in self._blocks]
         other._lm_prefix = [block.with_kernels(kernels) for block in self._lm]
+        if everything:
+            other._lm = other._lm_prefix
+            other._expert = [block.with_kernels(kernels) for block in self._expert]
         return other
 
     def see(self, pixels: torch.Tensor) -> torch.Tensor:
@@ -78,6 +82,7 @@ class FusedLayers:
         self, hidden: torch.Tensor, rope: Rope, mask: Mask, kv: PoolCache, last: torch.Tensor
     ) -> torch.Tensor:
         """See Layers."""
+        mask = bias_of(mask, hidden)
         hidden = self._through(self._lm_prefix[:-1], hidden, rope, mask, kv)
         block, norms = self._lm[-1], self._lm_norms[-1]
         query, key, value = self._lm_prefix[-1].project(hidden, norms[0], rope)
@@ -87,15 +92,16 @@ class FusedLayers:
 
     def extend(self, hidden: torch.Tensor, rope: Rope, mask: Mask, kv: PoolCache) -> torch.Tensor:
         """See Layers."""
-        return self._through(self._lm, hidden, rope, mask, kv)
+        return self._through(self._lm, hidden, rope, bias_of(mask, hidden), kv)
 
     def expert(
         self, hidden: torch.Tensor, modulations: Sequence[Modulation], rope: Rope, kv: PoolCache
     ) -> torch.Tensor:
         """See Layers."""
+        mask = bias_of(kv.mask, hidden)
         for index, block in enumerate(self._expert):
             pair = (modulations[2 * index], modulations[2 * index + 1])
-            hidden = block(hidden, pair, rope, kv.mask, kv)
+            hidden = block(hidden, pair, rope, mask, kv)
         return hidden
 
     def _through(

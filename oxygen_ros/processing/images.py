@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from PIL import Image
 from torch.nn import functional
 
 from oxygen_ros.types import Observation, OxygenError
@@ -72,5 +71,7 @@ def _float_bilinear(image: np.ndarray, height: int, width: int) -> torch.Tensor:
 
 
 def _pil_bilinear(image: np.ndarray, height: int, width: int) -> torch.Tensor:
+    from PIL import Image  # a machine that runs no such checkpoint does without
+
     resized = Image.fromarray(image).resize((width, height), resample=Image.Resampling.BILINEAR)
     return _unit(np.asarray(resized))

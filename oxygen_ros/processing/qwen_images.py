@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from PIL import Image
 from torch.nn import functional
-from transformers.image_transforms import normalize, rescale
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from oxygen_ros.types import OxygenError
 
+_BICUBIC = 3  # as Pillow counts
 _ALWAYS = ('do_resize', 'do_rescale', 'do_normalize')
 
 
@@ -63,7 +61,7 @@ class QwenImages:
         skipped = [key for key in _ALWAYS if not getattr(rule, key)]
         if skipped:
             raise OxygenError(f'{where}: {", ".join(skipped)} is false, only true is supported')
-        if resize == 'torchvision' and self._resample != Image.Resampling.BICUBIC:
+        if resize == 'torchvision' and self._resample != _BICUBIC:
             raise OxygenError(
                 f'{where}: resample is {self._resample}, as torchvision only 3 (bicubic) is '
                 'supported; if pictures were resized with Pillow, set image_resize to pil in '
@@ -79,6 +77,9 @@ class QwenImages:
         return Patches(torch.from_numpy(values), torch.from_numpy(grid), tokens)
 
     def _resized(self, image: np.ndarray) -> np.ndarray:
+        # Here and below: a machine that runs no such checkpoint needs no Pillow.
+        from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
+
         height, width = image.shape[:2]
         least, most = self._limits
         try:
@@ -104,6 +105,8 @@ class QwenImages:
 
 def _levels_apart(factor: float, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
     """What each grey level of each channel becomes: float32 [3, 256]."""
+    from transformers.image_transforms import normalize, rescale
+
     grey = np.broadcast_to(np.arange(256, dtype=np.uint8), (3, 1, 256))
     scaled = rescale(grey, factor, data_format='channels_first')
     made = normalize(scaled, mean, std, data_format='channels_first')
@@ -118,6 +121,8 @@ def _levels_at_once(factor: float, mean: Sequence[float], std: Sequence[float]) 
 
 
 def _resize_pil(image: np.ndarray, sides: tuple[int, int], resample: int) -> np.ndarray:
+    from PIL import Image
+
     made = Image.fromarray(image).resize(sides[::-1], resample=Image.Resampling(resample))
     return np.asarray(made)
 

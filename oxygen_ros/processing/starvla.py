@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
 from oxygen_ros.checkpoint.qwen import text_config
 from oxygen_ros.checkpoint.starvla import StarvlaInfo
@@ -99,6 +98,8 @@ class StarvlaProcessor:
         size, limit = self._info.image_size, self._info.image_tokens
         images = [checked_image(observation.images[slot], slot) for slot in present]
         if size is not None:
+            from PIL import Image
+
             images = [np.asarray(Image.fromarray(image).resize(size)) for image in images]
         patches = self._images(images)
         for slot, tokens in zip(present, patches.tokens, strict=True):

@@ -147,7 +147,7 @@ def _engine(report: Report, status: msg.EngineStatus) -> Entry:
     if 'engine' in report.problems:  # which the detail names
         level = ERROR
     if stats.fallback:
-        level, text = max(level, WARN), f'{text}; runs eagerly: {stats.fallback}'
+        level, text = max(level, WARN), f'{text}; runs as {stats.execution}: {stats.fallback}'
     values: dict[str, object] = {
         'state': report.state,
         'execution': stats.execution,

@@ -62,9 +62,9 @@ TABLE: tuple[Row, ...] = (
         'execution',
         'auto',
         'How the model is run: eager is the reference, fused has fewer kernels, compiled compiles '
-        'them (worth its start on a CPU), graphs captures them as CUDA graphs; auto is graphs on '
-        'a GPU and fused elsewhere.',
-        choices=('auto', 'eager', 'fused', 'compiled', 'graphs'),
+        'them (worth its start on a CPU), graphs captures fused ones as CUDA graphs, '
+        'compiled_graphs compiled ones; auto is graphs on a GPU and fused elsewhere.',
+        choices=('auto', 'eager', 'fused', 'compiled', 'graphs', 'compiled_graphs'),
     ),
     Row(
         'cpu_threads',

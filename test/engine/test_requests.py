@@ -122,11 +122,17 @@ def test_sampling_follows_the_distribution():
         requests = [
             LanguageRequest(str(i), temperature=0.7, top_p=top_p, seed=i) for i in range(4000)
         ]
-        tokens = Sampler().sample(logits, logits.max(dim=-1), requests)
+        tokens = Sampler().sample(logits, logits.max(dim=-1), range(len(requests)), requests)
         seen = np.bincount(tokens, minlength=4) / len(tokens)
         expected = exact.clone()
         expected[kept:] = 0
         np.testing.assert_allclose(seen, expected / expected.sum(), atol=0.03)
+
+
+def test_greedy_rows_need_their_two_numbers_alone():
+    best = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([7, 8, 9])
+    requests = [ask('a'), ask('b')]
+    assert Sampler().sample(None, best, [2, 0], requests) == [9, 7]
 
 
 def test_logits_that_are_not_finite_are_told_apart():
@@ -135,7 +141,7 @@ def test_logits_that_are_not_finite_are_told_apart():
     logits[1, 2] = float('nan')
     logits[2, 4] = float('inf')
     requests = [LanguageRequest(name) for name in 'abc']
-    assert Sampler().sample(logits, logits.max(dim=-1), requests) == [3, None, None]
+    assert Sampler().sample(logits, logits.max(dim=-1), range(3), requests) == [3, None, None]
 
 
 def test_an_admission_that_the_budget_holds_back_is_told_apart(make_policy, observation):

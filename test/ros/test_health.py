@@ -29,7 +29,7 @@ def test_a_way_of_execution_that_failed_is_a_warning():
     assert engine_entry(execution='compiled').level == DiagnosticStatus.OK
     entry = engine_entry(execution='eager', fallback='compiled failed: no C++ compiler')
     assert entry.level == DiagnosticStatus.WARN
-    assert 'runs eagerly: compiled failed: no C++ compiler' in entry.message
+    assert 'runs as eager: compiled failed: no C++ compiler' in entry.message
 
 
 def test_a_step_that_does_not_end_is_an_error():
