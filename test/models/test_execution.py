@@ -63,12 +63,12 @@ def test_nothing_is_compiled_once_a_policy_is_ready(way, request):
 
 
 def functions_of(action):
-    """Functions of the engine, models and processing that an action calls, and its result."""
+    """An action's result, and which functions of the engine and the models it called."""
     called = set()
 
     def note(frame, event, argument):
         parts = frame.f_code.co_filename.split('oxygen_ros/')
-        if event == 'call' and parts[-1].startswith(('engine/', 'models/', 'processing/')):
+        if event == 'call' and parts[-1].startswith(('engine/', 'models/')):
             called.add(frame.f_code)
 
     sys.setprofile(note)
