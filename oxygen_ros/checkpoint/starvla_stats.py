@@ -17,13 +17,12 @@ from oxygen_ros.checkpoint.files import read_json
 from oxygen_ros.checkpoint.info import Normalization, Scale
 from oxygen_ros.checkpoint.options import FILE
 from oxygen_ros.checkpoint.run_options import RunOptions, read_run_options
-from oxygen_ros.checkpoint.stats import MODES, Statistics, fitted
+from oxygen_ros.checkpoint.stats import MODES, NO_SPAN, Statistics, fitted
 from oxygen_ros.types import OxygenError
 
 STATISTICS = 'dataset_statistics.json'
 _OPENPI = 'openpi_'  # before a mode: openpi's form of it, whose eps is added to every width
 _EPS = 1e-6
-_NO_SPAN = 1e-5  # in robot units
 _LIBERO = (8, 7)  # of its state and actions, to which openpi's statistics may be padded
 _CLIPPED = ('quantiles', 'min_max')  # by StarVLA's own un-normaliser
 
@@ -128,7 +127,7 @@ def _state(robot: Mapping[str, Any], mode: str, dim: int | None, path: Path) -> 
 def _check_moved(scale: Scale, constant: list[int], path: Path) -> None:
     """Refuse what would be divided by next to nothing."""
     assert scale.mask is not None, 'a scale of StarVLA'
-    still = np.flatnonzero(scale.mask & (scale.span_out < _NO_SPAN)).tolist()
+    still = np.flatnonzero(scale.mask & (scale.span_out < NO_SPAN)).tolist()
     if still == sorted(set(constant)):
         return
     zero = 'std = 0' if scale.mode == 'mean_std' else '{} = {}'.format(*MODES[scale.mode])

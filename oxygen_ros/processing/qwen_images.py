@@ -77,7 +77,7 @@ class QwenImages:
         return Patches(torch.from_numpy(values), torch.from_numpy(grid), tokens)
 
     def _resized(self, image: np.ndarray) -> np.ndarray:
-        # Here and below: a machine that runs no such checkpoint needs no Pillow.
+        # Not above: no Pillow is needed elsewhere, and an old transformers is named before this.
         from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
         height, width = image.shape[:2]
