@@ -49,6 +49,7 @@ def main() -> int:
     given = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
+    torch._dynamo.config.fail_on_recompile_limit_hit = True  # or a part would silently be eager
     torch.set_num_threads(1)  # of this process, which is forked
     found: dict[str, Any] = {'device': given.device}
     wrong = []

@@ -37,7 +37,9 @@ class AdaRMSNorm(nn.Module):
     def modulations(self, condition: torch.Tensor) -> list[Modulation]:
         """What forward() needs for each flow time of condition [steps, W]."""
         scale, shift, gate = self.dense(condition).float().chunk(3, dim=-1)
-        return list(zip(1 + scale, shift, gate.to(condition.dtype), strict=True))
+        rows = zip(1 + scale, shift, gate.to(condition.dtype), strict=True)
+        # Storage of its own for each: compiled layers tell views by where they begin.
+        return [(scale.clone(), shift.clone(), gate.clone()) for scale, shift, gate in rows]
 
     def forward(self, hidden: torch.Tensor, modulation: Modulation) -> torch.Tensor:
         """Hidden [B, H, W] -> the same, normed; the caller applies the gate."""
