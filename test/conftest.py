@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from safetensors.numpy import load_file, save_file
 from safetensors.torch import load_file as load_tensors
 from safetensors.torch import save_file as save_tensors
 
 # Tiny models are slower on many threads than on one, the more so beside other processes.
 os.environ.setdefault('OMP_NUM_THREADS', '1')
+
+# The same examples in every run; HYPOTHESIS_PROFILE=search looks for others.
+settings.register_profile('repeatable', derandomize=True)
+settings.register_profile('search', derandomize=False)
+settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'repeatable'))
 
 GOLDEN = Path(__file__).parent / 'golden'
 EMBEDDING = 'paligemma_with_expert.paligemma.model.language_model.embed_tokens.weight'
