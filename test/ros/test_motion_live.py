@@ -210,7 +210,7 @@ def test_a_signal_ends_with_the_last_step_held(process, robot):
     node = process
     robot.wait_for_motion()
     assert node.stop(signal.SIGTERM) == 0, node.log
-    poll(lambda: robot.steps() and robot.steps()[-1].hold, 20, lambda: 'the last step')
+    poll(lambda: robot.steps() and robot.steps()[-1].hold, 60, lambda: 'the last step')
     before, last = list(robot.steps())[-2:]
     assert list(last.values) == list(before.values)
     assert node.log.count('real-time priority') == 1

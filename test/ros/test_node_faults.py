@@ -69,15 +69,15 @@ def test_a_broken_engine_lets_the_stream_run_out_by_contract_and_ends_every_requ
     node = start({'breaks_after': 5}, when_expired='ramp', ramp_s=1.0)
     robot.wait_for_motion()
     asked = robot.ask_long()
-    poll(lambda: len(robot.ends(asked)) == 4, 30, lambda: f'the ends, {robot.ends(asked)}')
+    poll(lambda: len(robot.ends(asked)) == 4, 60, lambda: f'the ends, {robot.ends(asked)}')
     failed = [robot.ended(name) for name in asked if robot.ended(name).reason == 'failed']
     assert failed and all('the engine broke: RuntimeError' in end.text for end in failed)
-    poll(lambda: node.log.count('cleanup: done'), 30, lambda: f'the cleanup, {node.log}')
+    poll(lambda: node.log.count('cleanup: done'), 60, lambda: f'the cleanup, {node.log}')
     assert state(robot) == State.PRIMARY_STATE_UNCONFIGURED
     assert 'an illegal memory access' in robot.wait_for_state('failed').detail
     said = [s.detail for s in robot.heard[f'{NAME}/status'] if s.state == 'failed']
     assert any(detail.startswith('ramping to a stop') for detail in said)
-    last = poll(lambda: robot.steps()[-1].hold and robot.steps()[-1], 10, lambda: 'the last step')
+    last = poll(lambda: robot.steps()[-1].hold and robot.steps()[-1], 60, lambda: 'the last step')
     ramp = [step for step in robot.steps() if step.hold and step.frame == last.frame]
     assert len({tuple(step.values) for step in ramp}) > 5
     assert list(ramp[-1].values) == list(ramp[-2].values)
@@ -90,7 +90,7 @@ def test_a_step_that_cannot_be_published_is_counted_and_the_stream_goes_on(start
     robot.wait_for_motion()
     robot.wait_for_detail('the action stream makes')
     wait_for_error(robot, 'action stream', 'of 70 ticks per s')
-    poll(lambda: 'makes' not in robot.status().detail, 30, lambda: f'its end, {robot.status()}')
+    poll(lambda: 'makes' not in robot.status().detail, 60, lambda: f'its end, {robot.status()}')
     robot.wait_for_motion()
     assert dropped(robot.status())['action_failed'] == 401
     assert 'no room in the history' in node.log
@@ -111,7 +111,7 @@ def test_a_step_of_the_engine_that_does_not_end_is_named_and_stopped_all_the_sam
     robot.wait_for_state('stopped')
     assert robot.trigger('resume').success
     stuck.unlink()
-    poll(lambda: 'no step' not in robot.status().detail, 30, lambda: f'its end, {robot.status()}')
+    poll(lambda: 'no step' not in robot.status().detail, 60, lambda: f'its end, {robot.status()}')
     robot.wait_for_motion()
     assert node.stop() == 0, node.log
 
@@ -131,13 +131,13 @@ def test_c20_a_stop_waits_for_no_picture_and_can_be_remapped(start, robot, tmp_p
 
     assert not is_held()
     button.publish(Bool(data=True))
-    poll(is_held, 20, lambda: 'the hold of the button')
+    poll(is_held, 60, lambda: 'the hold of the button')
     assert 'publish false first' in robot.trigger('resume').message
     button.publish(Bool(data=False))
-    poll(lambda: robot.trigger('resume').success, 20, lambda: 'the end of the stop')
+    poll(lambda: robot.trigger('resume').success, 60, lambda: 'the end of the stop')
     robot.trajectories.clear()
     assert robot.call(Trigger, '/red_stop', Trigger.Request()).success
-    poll(lambda: robot.trajectories and is_held(), 20, lambda: 'the hold of the service')
+    poll(lambda: robot.trajectories and is_held(), 60, lambda: 'the hold of the service')
     large.unlink()
     robot.wait_for_state('stopped')
     assert robot.trigger('resume').success

@@ -87,12 +87,12 @@ def frames_until_busy(peer):
         time.sleep(0.2)
         return dropped(peer.status()).get('frame_replaced', 0) > 0
 
-    poll(busy, 30, lambda: f'a step that lasts, {peer.status()}')
+    poll(busy, 60, lambda: f'a step that lasts, {peer.status()}')
 
 
 def test_cleanup_waits_for_no_step_and_configure_does(start, client):
-    """The first step takes 5 s, the second a minute, for which a signal does not wait."""
-    node = start(faults={'sleep_s': [5, 60]}, default_instruction='go')
+    """The first step takes 15 s, the second a minute, for which a signal does not wait."""
+    node = start(faults={'sleep_s': [15, 60]}, default_instruction='go')
     client.wait_for_state('inactive')
     for number in range(2):
         assert change(client, CONFIGURE)
@@ -104,7 +104,7 @@ def test_cleanup_waits_for_no_step_and_configure_does(start, client):
         assert not change(client, CONFIGURE)
         assert f'cannot configure: {LEAVING}' in node.log
         if number == 0:
-            poll(lambda: client.status().detail == 'not configured', 30, lambda: 'the end')
+            poll(lambda: client.status().detail == 'not configured', 60, lambda: 'the end')
     assert node.stop() == 0, node.log
     assert 'Traceback' not in node.log
 
@@ -118,9 +118,9 @@ def test_a_second_publisher_of_what_moves_the_robot_is_named_until_it_is_gone(
     for topic, kind in ((f'/{NAME}/action', ActionStep), (TRAJECTORY, JointTrajectory)):
         rival = client.node.create_publisher(kind, topic, 5)
         text = f'{topic if topic[0] == "/" else "/" + topic}: has 2 publishers (/{NAME}, /peer)'
-        client.wait_for_detail(text, 10)
+        client.wait_for_detail(text)
         client.node.destroy_publisher(rival)
-        poll(lambda: text not in client.status().detail, 10, lambda: 'its end')  # noqa: B023
+        poll(lambda: text not in client.status().detail, 60, lambda: 'its end')  # noqa: B023
         assert node.log.count(text) == 1
 
 
@@ -139,7 +139,7 @@ def test_the_file_beats_what_the_launch_file_starts_with_and_what_is_waited_for_
                 [*command, '-r', f'__node:={NAME}'], stdout=out, stderr=subprocess.STDOUT
             )
         try:
-            poll(lambda: 'unconfigured: call' in log.read_text(), 30, log.read_text)  # noqa: B023
+            poll(lambda: 'unconfigured: call' in log.read_text(), 60, log.read_text)  # noqa: B023
         finally:
             node.kill()
             node.wait()
