@@ -38,9 +38,8 @@ class EmergencyStop:
     def __init__(self, main: Node, on_change: Callable[[], None]) -> None:
         self._main = main
         self._on_change = on_change
-        self._lock = (
-            threading.RLock()
-        )  # so that what is attached is stopped as long as reason says
+        # Held from a change of reason until what is attached does as it says.
+        self._lock = threading.RLock()
         self._attached: Stoppable | None = None
         self._pressed = False  # what ~/emergency_stop said last
         self._once = Once()
